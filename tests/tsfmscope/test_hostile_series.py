@@ -49,15 +49,14 @@ STEP = np.arange(160)
 FEW = "fewer than 16 observed steps in the context"
 NEVER_EXPLAINED = (  # nor standard deviations: null under two repeats that have the measure
     *("reason", "base_model", "size_parameter", "size_rule", "samples"),
-    # Its description states that it is null with a vocabulary.
-    "zeta_adjusted_isotropic",
     *(f"{name}_sd" for name in REPEATED),
 )
 ADJUSTED = tuple(name for one in MEASURES for name in one.columns if name.startswith("zeta_adjusted"))
 WORDS: dict[str, tuple[str, ...]] = {  # of a reason -> the column that it speaks of
     "zeta": ("zeta:",),
     "zeta_token": ("zeta:",),
-    **dict.fromkeys(("k", "silhouettes", "eigenvalues"), ("clusters and eigenvalues:",)),
+    **dict.fromkeys(("k", "eigenvalues"), ("clusters and eigenvalues:",)),
+    "silhouettes": ("silhouettes:", "clusters and eigenvalues:"),
     **dict.fromkeys(ADJUSTED, ("zeta_adjusted:", "clusters and eigenvalues:")),
     **dict.fromkeys(("isoscore", "isoscore_star"), ("isoscore:", "clusters and eigenvalues:")),
     **dict.fromkeys(("cai_k", "cai_cosine", "cai_silhouettes", "cai_cluster_cosine"), ("cai:",)),

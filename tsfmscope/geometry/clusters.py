@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 
 from tsfmscope.geometry.options import ClusterOptions
 from tsfmscope.geometry.parallel import ParallelMap, blas_workers, chunks, thread_controller
 from tsfmscope.geometry.spectrum import covariance_spectrum, principal_coordinates
 
 States = Float[np.ndarray, "token width"]
+Types = Integer[np.ndarray, " token"]
 Points = Float[np.ndarray, "token axis"]
 # Axes of the search in addition to k_max: there are fewer local optima than in all axes, and a step
 # costs a fraction.
@@ -243,6 +244,29 @@ def choose_among(
     best = int(np.argmax(known))
     labels = fits[best].labels if known[best] >= options.min_silhouette else np.zeros(n, dtype=np.int64)
     return Clustering(int(labels.max()) + 1, labels, scores, inertias)
+
+
+def choose_by_type(
+    states: States, types: Types | None, points: Points, options: ClusterOptions, *, seed: int, quick: bool = False
+) -> Clustering:
+    """Choose clusters of the type means, each once, and give every row the cluster of its type.
+
+    Without types, it is `choose_among`. Rows of frequent types would form clusters of their own: with 200 isotropic
+    types and 512 rows, K was the largest one allowed. options.silhouette_rows counts type means; inertias are those of
+    type means. K is 1, without silhouettes, for fewer than 3 types and where all type means are equal.
+    """
+    if types is None:
+        return choose_among(states, points, options, seed=seed, quick=quick)
+    _, first, own, counts = np.unique(types, return_index=True, return_inverse=True, return_counts=True)
+    # The difference from the first row of the type is exactly 0 where all rows of a type are equal.
+    order = np.argsort(own, kind="stable")
+    sums = np.add.reduceat((states - states[first[own]])[order], np.cumsum(counts) - counts, axis=0)
+    means = states[first] + sums / counts[:, None]
+    if largest_k(means, options.k_max) < 2:
+        return Clustering(1, np.zeros(len(states), dtype=np.int64), (), ())
+    mean_points = principal_coordinates(means, covariance_spectrum(means))
+    clusters = choose_among(means, mean_points, options, seed=seed, quick=quick)
+    return replace(clusters, labels=clusters.labels[own])
 
 
 def distinct_rows(states: States, limit: int) -> int:

@@ -1,11 +1,13 @@
-"""Inter-token cosine ζ in closed form, and adjusted cosine ζ′ within centred clusters, with its floor and its null."""
+"""Inter-token cosine ζ in closed form, and adjusted cosine ζ′ within centred clusters, with its floor and its nulls."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Integer
+from numpy.lib.stride_tricks import sliding_window_view
 
 Rows = Float[np.ndarray, "token width"]
 Types = Integer[np.ndarray, " token"]
@@ -94,32 +96,46 @@ ROUNDING = 1e-6
 # Below this number of types, each column gets its own shuffle: rotations of one order would be too
 # few.
 FEW_TYPES = 64
+# Normal numbers of which all draws of random directions take parts: they cost 1 ms, and 30 million take 300 ms.
+POOL = 2**16
+# Steps to the spatial median, of rows whose largest entry is 1, and the least distance from it.
+STEPS, TINY = 5, 1e-30
+
+
+@dataclass(frozen=True)
+class Null:
+    """Mean and standard deviation of ζ′ over the draws of a null; two-sided p-value of ζ′; excess: ζ′ minus the mean.
+
+    All are None with fewer than 2 draws.
+    """
+
+    mean: float | None = None
+    sd: float | None = None
+    p: float | None = None
+    excess: float | None = None
 
 
 @dataclass(frozen=True)
 class Adjusted:
-    """Adjusted cosine ζ′ averaged over clusters, with its floor, its null and its p-value.
+    """Adjusted cosine ζ′ averaged over clusters, with its floor and its nulls.
 
     - mean: plain mean of ζ over the used clusters; weighted: the mean weighted by cluster size.
     - floor: mean of `isotropic_floor` over the used clusters.
-    - null, null_sd: mean and standard deviation of `mean` over permutations of the type means.
-    - p: two-sided p-value of `mean` against that null; corrected: mean - null.
+    - permuted: null of permutations of the type means.
+    - directed: null of random directions for the type means, which keep their norms.
     - used: number of clusters averaged.
     - small: number of clusters left out because they have fewer than min_cluster rows.
     - single: number of clusters left out because they have one token type, or because all their rows are
       equal.
 
-    Every measure is None where no cluster is used. null, null_sd, p and corrected are None with fewer than 2
-    permutations.
+    Every measure is None where no cluster is used.
     """
 
     mean: float | None = None
     weighted: float | None = None
     floor: float | None = None
-    corrected: float | None = None
-    null: float | None = None
-    null_sd: float | None = None
-    p: float | None = None
+    permuted: Null = Null()
+    directed: Null = Null()
     used: int = 0
     small: int = 0
     single: int = 0
@@ -132,6 +148,7 @@ def adjusted_cosine(
     *,
     min_cluster: int = 30,
     permutations: int = 0,
+    directions: int = 0,
     seed: int = 0,
 ) -> Adjusted:
     """Average the inter-token cosine ζ of rows minus their cluster mean over clusters.
@@ -140,13 +157,15 @@ def adjusted_cosine(
 
     Source: Shelim et al. 2025, eq. 6; docs/science.md, Adjusted cosine.
 
-    Floor and null: ζ weighs types, so both describe the types of a cluster and the number of rows of each
-    type. See `isotropic_floor` and `permuted_cosines`. Without types, every row is its own type.
-    permutations: number of draws of the null. p = 2 min(#{≤} + 1, #{≥} + 1) / (permutations + 1), at most 1.
-    With 39 permutations, p is 0.05 where ζ′ lies outside all draws. A larger p does not show that the states are
-    isotropic: residuals of equal norm have the same sum of cosines whatever their covariance is.
+    Floor and nulls: ζ weighs types, so all describe the types of a cluster and the number of rows of each
+    type. See `isotropic_floor`, `permuted_cosines` and `directed_cosines`. Without types, every row is its own type.
+    permutations, directions: number of draws of each null. p = 2 min(#{≤} + 1, #{≥} + 1) / (draws + 1), at most 1.
+    With 39 draws, p is 0.05 where ζ′ lies outside all draws. K-means also cuts a single isotropic cloud, and its parts
+    are not isotropic. directed.p is therefore the larger of that within the clusters and that of all rows as one
+    cluster. A larger p does not show that the states are isotropic: residuals of equal norm have the same sum of
+    cosines whatever their covariance is.
 
-    Left out: clusters of fewer than min_cluster rows, and clusters of one type or of equal rows, which have
+    Left out: clusters of fewer than min_cluster rows (not types), and clusters of one type or of equal rows, which have
     no ζ. Constant states and a single token therefore give None. NaN and infinity are not detected (NaN rows
     of a cluster count as zero rows): check the states first. Raises ValueError where labels and states differ
     in length.
@@ -155,8 +174,9 @@ def adjusted_cosine(
         raise ValueError(f"labels: got {len(labels)}, expected one per row, {len(states)}")
     order = np.argsort(labels, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(np.asarray(labels)[order])) + 1)
-    rng = np.random.default_rng([seed, 3])
-    zetas, sizes, floors, nulls, small, single = [], [], [], [], 0, 0
+    # Two generators, so that the number of draws of one null does not change the other.
+    rng, other_rng = np.random.default_rng([seed, 3]), np.random.default_rng([seed, 8])
+    zetas, sizes, floors, permuted, directed, small, single = [], [], [], [], [], 0, 0
     for rows in groups:
         if len(rows) < min_cluster:
             small += 1
@@ -174,17 +194,27 @@ def adjusted_cosine(
         sizes.append(len(rows))
         counts = np.ones(len(rows), np.int64) if kinds is None else np.unique(kinds, return_counts=True)[1]
         floors.append(isotropic_floor(counts))
-        nulls.append(permuted_cosines(residuals, kinds, permutations, rng))
+        permuted.append(permuted_cosines(residuals, kinds, permutations, rng))
+        directed.append(directed_cosines(residuals, kinds, directions, other_rng))
     if not zetas:
         return Adjusted(small=small, single=single)
     mean, weighted = float(np.mean(zetas)), float(np.average(zetas, weights=sizes))
-    floor, draws, used = float(np.mean(floors)), np.mean(nulls, axis=0), len(zetas)
+    null, other_null = (_null(mean, np.mean(draws, axis=0)) for draws in (permuted, directed))
+    if directions > 1 and len(groups) > 1:
+        together = adjusted_cosine(
+            states, np.zeros(len(states), int), types, min_cluster=min_cluster, directions=directions, seed=seed
+        )
+        other_null = replace(other_null, p=max(other_null.p or 0.0, together.directed.p or 0.0))
+    return Adjusted(mean, weighted, float(np.mean(floors)), null, other_null, len(zetas), small, single)
+
+
+def _null(zeta: float, draws: Float[np.ndarray, " draw"]) -> Null:
+    """Summarise the draws of a null of this ζ′."""
     if len(draws) < 2:
-        return Adjusted(mean, weighted, floor, used=used, small=small, single=single)
-    null, null_sd = float(draws.mean()), float(draws.std(ddof=1))
-    tail = min(int((draws <= mean + ROUNDING).sum()), int((draws >= mean - ROUNDING).sum()))
-    p = min(1.0, 2 * (tail + 1) / (len(draws) + 1))
-    return Adjusted(mean, weighted, floor, mean - null, null, null_sd, p, used, small, single)
+        return Null()
+    tail = min(int((draws <= zeta + ROUNDING).sum()), int((draws >= zeta - ROUNDING).sum()))
+    null, p = float(draws.mean()), min(1.0, 2 * (tail + 1) / (len(draws) + 1))
+    return Null(null, float(draws.std(ddof=1)), p, zeta - null)
 
 
 def isotropic_floor(counts: Integer[np.ndarray, " type"]) -> float:
@@ -220,6 +250,59 @@ def permuted_cosines(
     removes the relation between coordinates. Source: docs/science.md, Adjusted cosine. Arithmetic in float32, sums in
     float64. Returns one value per permutation, within [-1, 1].
     """
+
+    def redraw(means: np.ndarray) -> Iterator[np.ndarray]:
+        return (_shuffle_columns(means, rng) for _ in range(permutations))
+
+    return _redrawn_cosines(residuals, types, redraw) if permutations else np.zeros(0)
+
+
+def directed_cosines(
+    residuals: Rows, types: Types | None, draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, " draw"]:
+    """Return ζ of the rows after each draw of random directions for their type means, and a new centring.
+
+    Each row keeps its type and its difference from the mean of its type. Each type mean gets a uniformly random
+    direction and the norm that it had before centring (`norms_before_centring`). Directions are parts of POOL normal
+    numbers, with a random sign for each type. Source: docs/science.md, Adjusted cosine. Arithmetic in float32, sums
+    in float64. Returns one value per draw, within [-1, 1].
+    """
+
+    def redraw(means: np.ndarray) -> Iterator[np.ndarray]:
+        norms, (width, n) = norms_before_centring(means), means.shape
+        parts = sliding_window_view(rng.standard_normal(max(POOL, 2 * n), np.float32), n)
+        for _ in range(draws):
+            rows = parts[rng.integers(len(parts), size=width)]
+            lengths = np.sqrt(np.einsum("dn,dn->n", rows, rows))
+            yield rows * (rng.choice([-1, 1], n) * norms / lengths).astype(np.float32)
+
+    return _redrawn_cosines(residuals, types, redraw) if draws else np.zeros(0)
+
+
+def norms_before_centring(means: Float[np.ndarray, "width type"]) -> Float[np.ndarray, " type"]:
+    """Estimate the norms of vectors of random directions from the vectors minus an unknown centre.
+
+    Each norm is the distance from the spatial median times √(T / (T - 1)), which corrects T equal norms for the error
+    of the median. The mean is not precise enough: long vectors and frequent types move it. The median results from
+    STEPS steps of Weiszfeld 1937. Equal vectors have norm 0.
+    """
+    n, centre = len(means.T), means.mean(axis=1)
+    for _ in range(STEPS):
+        differences = means - centre[:, None]
+        distances = np.sqrt(np.einsum("dn,dn->n", differences, differences))
+        weights = 1 / np.maximum(distances, TINY)
+        centre = means @ (weights / weights.sum())
+    return np.asarray(distances * np.sqrt(n / (n - 1)))
+
+
+def _redrawn_cosines(
+    residuals: Rows, types: Types | None, redraw: Callable[[np.ndarray], Iterator[np.ndarray]]
+) -> Float[np.ndarray, " draw"]:
+    """Return ζ of the rows for each redrawn set of type means, and a new centring.
+
+    redraw: gets the type means [d, T] in float32 and yields others, as new arrays. Each row keeps its difference from
+    the mean of its type.
+    """
     kinds = np.arange(len(residuals)) if types is None else np.unique(types, return_inverse=True)[1]
     order = np.argsort(kinds, kind="stable")
     counts = np.bincount(kinds)
@@ -230,17 +313,13 @@ def permuted_cosines(
     # Index of each row's type.
     own = np.repeat(np.arange(len(counts)), counts)
     differences = (columns - means[:, own]).astype(np.float32) if len(counts) < len(own) else None
-    shares, means = counts / len(own), means.astype(np.float32)
-    zetas = np.empty(permutations)
-    for at in range(permutations):
-        shuffled_means = _shuffle_columns(means, rng)
+    shares, zetas = (counts / len(own)).astype(np.float32), []
+    for drawn in redraw(means.astype(np.float32)):
         # BLAS reads whole vectors of memory, and what lies beyond the array may set the flag "invalid".
         with np.errstate(invalid="ignore"):
-            shuffled_means -= (shuffled_means @ shares.astype(np.float32))[:, None]
-        zetas[at] = _cosine(
-            shuffled_means if differences is None else shuffled_means[:, own] + differences, counts, starts
-        )
-    return np.asarray(zetas.clip(-1, 1))
+            drawn -= (drawn @ shares)[:, None]
+        zetas.append(_cosine(drawn if differences is None else drawn[:, own] + differences, counts, starts))
+    return np.array(zetas).clip(-1, 1)
 
 
 def _shuffle_columns(

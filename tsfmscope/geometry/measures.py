@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from tsfmscope.geometry.clusters import choose_among, choose_clusters, distinct_rows, largest_k
+from tsfmscope.geometry.clusters import choose_by_type, choose_clusters, distinct_rows, largest_k
 from tsfmscope.geometry.cosine import Cosine, adjusted_cosine, inter_token_cosine, unit_rows
 from tsfmscope.geometry.options import ClusterOptions, IsotropyOptions
 from tsfmscope.geometry.spectrum import (
@@ -177,13 +177,13 @@ def _measure_half(rows: Rows, options: IsotropyOptions, seed: int) -> dict[str, 
     if largest_k(rows.states, 2) < 2:
         return row
     few_starts = options.model_copy(update={"restarts": STARTS})
-    labels = choose_among(rows.states, rows.points, few_starts, seed=seed, quick=True).labels
+    labels = choose_by_type(rows.states, rows.types, rows.points, few_starts, seed=seed, quick=True).labels
     cosine = adjusted_cosine(
         rows.points, labels, rows.types, min_cluster=max(2, (options.min_cluster + 1) // 2),
         permutations=min(options.permutations, PERMUTATIONS), seed=seed,
     )  # fmt: skip
     row["effective_dimension"] = float(effective_dimension(_variances(rows.points), SHARE))
-    return row | {"zeta_adjusted": cosine.mean, "zeta_adjusted_corrected": cosine.corrected}
+    return row | {"zeta_adjusted": cosine.mean, "zeta_adjusted_corrected": cosine.permuted.excess}
 
 
 def _variances(points: Float[np.ndarray, "token axis"]) -> Float[np.ndarray, " axis"]:
@@ -198,7 +198,7 @@ def _variances(points: Float[np.ndarray, "token axis"]) -> Float[np.ndarray, " a
 
 # Version of the rows: raise it when a measure is added, or when a number of an existing one changes. It enters
 # the key of every job of the stage geometry, so that all layers are measured again.
-VERSION = 5
+VERSION = 6
 # Significance level: with p above it, ζ′ lies inside the central 95 % of its null.
 LEVEL = 0.05
 # Range of the largest entry in which squares and their products stay inside float64.
@@ -268,10 +268,10 @@ def _clusters(states: States) -> dict[str, Any]:
         return {"reason": "clusters and eigenvalues: all rows are equal"}
     rows, types, spectrum, options = states.rows, states.types, states.spectrum, states.options
     points = principal_coordinates(rows, spectrum)
-    clusters = choose_among(rows, points, options, seed=states.seed)
+    clusters = choose_by_type(rows, types, points, options, seed=states.seed)
     adjusted = adjusted_cosine(
         rows, clusters.labels, types, min_cluster=options.min_cluster, permutations=options.permutations,
-        seed=states.seed,
+        directions=options.permutations, seed=states.seed,
     )  # fmt: skip
     row = {
         "k": clusters.k,
@@ -281,23 +281,27 @@ def _clusters(states: States) -> dict[str, Any]:
         "zeta_adjusted": adjusted.mean,
         "zeta_adjusted_weighted": adjusted.weighted,
         "zeta_adjusted_floor": adjusted.floor,
-        "zeta_adjusted_corrected": adjusted.corrected,
-        "zeta_adjusted_null": adjusted.null,
-        "zeta_adjusted_null_sd": adjusted.null_sd,
-        "zeta_adjusted_p": adjusted.p,
-        # With a vocabulary, the test rejects 10 to 26 % of isotropic types (docs/science.md, Adjusted cosine).
-        "zeta_adjusted_isotropic": None if adjusted.p is None or types is not None else adjusted.p > LEVEL,
+        "zeta_adjusted_corrected": adjusted.permuted.excess,
+        "zeta_adjusted_null": adjusted.permuted.mean,
+        "zeta_adjusted_null_sd": adjusted.permuted.sd,
+        "zeta_adjusted_p": adjusted.permuted.p,
+        "zeta_adjusted_directions": adjusted.directed.mean,
+        "zeta_adjusted_directions_sd": adjusted.directed.sd,
+        "zeta_adjusted_directions_p": adjusted.directed.p,
+        "zeta_adjusted_excess": adjusted.directed.excess,
+        "zeta_adjusted_isotropic": None if adjusted.directed.p is None else adjusted.directed.p > LEVEL,
         "eigenvalues": spectrum.eigenvalues.tolist(),
         "reason": None,
     }
     if adjusted.mean is None:
         others = clusters.k - adjusted.small
         rest = f"; {others} of {clusters.k} hold one token type or equal rows" if others > 0 else ""
-        row["reason"] = (
-            f"zeta_adjusted: no cluster of at least {options.min_cluster} rows and 2 types that differ{rest}"
-        )
-    elif adjusted.null is None:
-        row["reason"] = f"zeta_adjusted_null and _corrected: {options.permutations} permutations; at least 2 are needed"
+        least = options.min_cluster
+        row["reason"] = f"zeta_adjusted: no cluster of at least {least} rows and 2 types that differ{rest}"
+    elif adjusted.permuted.mean is None:
+        row["reason"] = f"nulls of zeta_adjusted: {options.permutations} permutations; at least 2 are needed"
+    if not clusters.silhouettes:
+        row["reason"] = "; ".join(filter(None, ["silhouettes: fewer than 3 token types that differ", row["reason"]]))
     every_row = Rows(rows, types, points, states.projections)
     return row | spread_over_halves(every_row, options, seed=states.seed)
 
@@ -332,7 +336,8 @@ def _cai(states: States) -> dict[str, Any]:
 
 CLUSTER_COLUMNS = (
     "k", "zeta_adjusted", "zeta_adjusted_weighted", "zeta_adjusted_floor", "zeta_adjusted_corrected",
-    "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic",
+    "zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_directions",
+    "zeta_adjusted_directions_sd", "zeta_adjusted_directions_p", "zeta_adjusted_excess", "zeta_adjusted_isotropic",
 )  # fmt: skip
 MEASURES: tuple[Measure, ...] = (
     Measure(("zeta", "zeta_token"), _cosine),

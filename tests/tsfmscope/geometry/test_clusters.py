@@ -9,7 +9,15 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
-from tsfmscope.geometry.clusters import EXACT_ROWS, _table, choose_clusters, distinct_rows, kmeans, mean_silhouettes
+from tsfmscope.geometry.clusters import (
+    EXACT_ROWS,
+    _table,
+    choose_by_type,
+    choose_clusters,
+    distinct_rows,
+    kmeans,
+    mean_silhouettes,
+)
 from tsfmscope.geometry.measures import measure_states
 from tsfmscope.geometry.options import ClusterOptions
 from tsfmscope.geometry.spectrum import covariance_spectrum, principal_coordinates
@@ -280,3 +288,41 @@ def test_memory_grows_with_n_and_not_with_its_square() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6000**2 * 8 / 20
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_equal_rows_of_a_type_give_the_clusters_of_the_types_each_once(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    states = (5 * np.eye(9)[np.arange(40) % 3] + rng.standard_normal((40, 9))).astype(dtype)
+    types = np.r_[np.arange(40), rng.choice(40, 300, p=np.arange(1, 41) / 820)]
+    rows = states[types].astype(np.float64)
+    got = choose_by_type(rows, types + 7, rows, ClusterOptions(), seed=3)
+    expected = choose_clusters(states.astype(np.float64), seed=3)
+    assert (got.k, got.silhouettes, got.inertias) == (expected.k, expected.silhouettes, expected.inertias)
+    assert np.array_equal(got.labels, expected.labels[types])
+    assert got.k == 3
+
+
+def test_without_types_clusters_are_those_of_the_rows() -> None:
+    states = np.random.default_rng(1).standard_normal((90, 5)) + 6 * np.eye(5)[np.arange(90) % 2]
+    points = principal_coordinates(states, covariance_spectrum(states))
+    got = choose_by_type(states, None, points, ClusterOptions(), seed=4)
+    expected = choose_clusters(states, seed=4)
+    assert (got.k, got.silhouettes) == (expected.k, expected.silhouettes)
+    assert np.array_equal(got.labels, expected.labels)
+
+
+FEW = {
+    "one type": (np.random.default_rng(2).standard_normal((50, 3)), np.zeros(50, int)),
+    "two types": (np.random.default_rng(2).standard_normal((50, 3)), np.arange(50) % 2),
+    "equal type means": (np.tile([[1.0, 2.0], [-1.0, -2.0]], (30, 1)), np.repeat(np.arange(15), 4)),
+    "equal rows in each of three types": (np.full((60, 2), 0.1), np.arange(60) % 3),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_types_that_cannot_be_parted_are_one_cluster(name: str) -> None:
+    states, types = FEW[name]
+    got = choose_by_type(states, types, states, ClusterOptions(), seed=0)
+    assert (got.k, got.silhouettes, set(got.labels)) == (1, (), {0})
+    assert len(got.labels) == len(states)

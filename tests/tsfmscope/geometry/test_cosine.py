@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from tsfmscope.geometry.cosine import (
     Adjusted,
+    Null,
     adjusted_cosine,
+    directed_cosines,
     inter_token_cosine,
     isotropic_floor,
+    norms_before_centring,
     permuted_cosines,
     unit_rows,
 )
@@ -168,13 +172,15 @@ def test_adjusted_cosine_equals_the_loop_over_clusters_and_pairs() -> None:
     assert got.weighted == pytest.approx(np.average(zetas, weights=sizes), abs=1e-12)
     counts = [np.unique(types[labels == label], return_counts=True)[1].tolist() for label in range(3)]
     assert got.floor == pytest.approx(np.mean([_slow_floor(one) for one in counts]), abs=1e-14)
-    assert got.corrected == pytest.approx(got.mean - got.null, abs=1e-15)
+    assert got.permuted.excess == pytest.approx(got.mean - got.permuted.mean, abs=1e-15)
     assert (got.used, got.small, got.single) == (3, 0, 0)
 
 
 def test_two_centred_rows_stand_at_the_floor_of_minus_one() -> None:
     got = adjusted_cosine(np.array([[5.0, 1], [7, 4]]), np.zeros(2, int), min_cluster=2, permutations=9)
-    assert (got.mean, got.floor, got.null, got.corrected) == pytest.approx((-1.0, -1.0, -1.0, 0.0), abs=1e-6)
+    assert (got.mean, got.floor, got.permuted.mean, got.permuted.excess) == pytest.approx(
+        (-1.0, -1.0, -1.0, 0.0), abs=1e-6
+    )
 
 
 COUNTS = {
@@ -228,8 +234,8 @@ def test_isotropic_types_of_unequal_counts_are_inside_the_null_as_often_as_the_l
     for seed in range(60):
         states, labels, types = _few_types(np.random.default_rng(seed))
         got = adjusted_cosine(states, labels, types, permutations=39, seed=seed)
-        outside += got.p <= 0.05
-        assert abs(got.corrected) < 6 * got.null_sd
+        outside += got.permuted.p <= 0.05
+        assert abs(got.permuted.excess) < 6 * got.permuted.sd
     assert got.floor == pytest.approx(-0.82, abs=0.01)
     assert got.mean < -0.55  # where -1 / (n - 1), a floor of rows, is -0.022
     assert outside <= 9  # 3 expected
@@ -238,7 +244,7 @@ def test_isotropic_types_of_unequal_counts_are_inside_the_null_as_often_as_the_l
 def test_types_that_share_a_direction_are_told_from_isotropic() -> None:
     states, labels, types = _few_types(np.random.default_rng(3), 2.0)
     got = adjusted_cosine(states, labels, types, permutations=199)
-    assert got.p <= 0.05 and got.mean < 0 < got.corrected
+    assert got.permuted.p <= 0.05 and got.mean < 0 < got.permuted.excess
 
 
 def test_adjusted_cosine_is_free_of_the_place_of_each_cluster_and_of_scale() -> None:
@@ -317,7 +323,7 @@ def test_an_isotropic_cluster_stands_at_its_floor_and_the_corrected_value_at_zer
     states = np.random.default_rng(1).standard_normal((1300, 16)) + 3
     got = adjusted_cosine(states, np.zeros(1300, int), permutations=39)
     assert got.floor == pytest.approx(-1 / 1299)
-    assert abs(got.corrected) < 1e-4 < abs(got.mean)
+    assert abs(got.permuted.excess) < 1e-4 < abs(got.mean)
 
 
 def test_independent_coordinates_are_told_from_isotropic_about_as_often_as_the_level_says() -> None:
@@ -325,7 +331,7 @@ def test_independent_coordinates_are_told_from_isotropic_about_as_often_as_the_l
     for seed in range(120):
         states = np.random.default_rng(seed).standard_normal((120, 6)) * [3, 1, 1, 1, 0.5, 0.2] + 7
         got = adjusted_cosine(states, np.arange(120) % 2, permutations=39, seed=seed)
-        found += got.p <= 0.05
+        found += got.permuted.p <= 0.05
     assert 1 <= found <= 14  # 6 expected
 
 
@@ -333,8 +339,8 @@ def test_norms_that_go_with_a_direction_are_told_from_isotropic() -> None:
     rng = np.random.default_rng(4)
     states = rng.standard_normal((400, 8)) + rng.exponential(4, 400)[:, None]
     got = adjusted_cosine(states, np.zeros(400, int), permutations=39)
-    assert got.p == 0.05  # outside all 39
-    assert abs(got.mean - got.null) > 5 * got.null_sd
+    assert got.permuted.p == 0.05  # outside all 39
+    assert abs(got.mean - got.permuted.mean) > 5 * got.permuted.sd
 
 
 def test_p_counts_the_permutations_on_the_nearer_side_twice() -> None:
@@ -343,8 +349,8 @@ def test_p_counts_the_permutations_on_the_nearer_side_twice() -> None:
     residuals = states - states.mean(axis=0)
     null = permuted_cosines(residuals, None, 19, np.random.default_rng([8, 3]))
     below, above = int((null <= got.mean).sum()), int((null >= got.mean).sum())
-    assert got.p == min(1.0, 2 * (min(below, above) + 1) / 20)
-    assert (got.null, got.null_sd) == pytest.approx((null.mean(), null.std(ddof=1)))
+    assert got.permuted.p == min(1.0, 2 * (min(below, above) + 1) / 20)
+    assert (got.permuted.mean, got.permuted.sd) == pytest.approx((null.mean(), null.std(ddof=1)))
 
 
 def test_the_null_averages_over_the_clusters_used_and_follows_its_seed() -> None:
@@ -353,12 +359,12 @@ def test_the_null_averages_over_the_clusters_used_and_follows_its_seed() -> None
     first, second, other = (adjusted_cosine(states, labels, permutations=9, seed=seed) for seed in (1, 1, 2))
     assert first == second != other
     assert (first.used, first.small) == (2, 1)
-    assert first.null == pytest.approx(first.floor, abs=5 * first.null_sd)
+    assert first.permuted.mean == pytest.approx(first.floor, abs=5 * first.permuted.sd)
 
 
 def test_without_permutations_there_is_no_null() -> None:
     got = adjusted_cosine(np.random.default_rng(7).standard_normal((40, 3)), np.zeros(40, int))
-    assert (got.null, got.null_sd, got.p, got.corrected) == (None, None, None, None)
+    assert (got.permuted.mean, got.permuted.sd, got.permuted.p, got.permuted.excess) == (None, None, None, None)
     assert got.mean is not None
 
 
@@ -367,7 +373,7 @@ def test_huge_and_tiny_residuals_have_a_null(scale: float) -> None:
     states = scale * np.random.default_rng(9).standard_normal((50, 4))
     states[:5] = states.mean(axis=0)
     got = adjusted_cosine(states, np.zeros(50, int), permutations=9)
-    assert np.isfinite([got.null, got.null_sd, got.p]).all()
+    assert np.isfinite([got.permuted.mean, got.permuted.sd, got.permuted.p]).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -377,5 +383,132 @@ def test_two_types_of_equal_rows_are_never_told_from_isotropic_by_rounding(seed:
     states = rng.normal(size=(2, 64)).astype(np.float32)[(types == 9).astype(int)]
     found = adjusted_cosine(states, np.zeros(len(types), int), types, permutations=39, seed=seed)
     assert found.mean == pytest.approx(-1, abs=1e-9)
-    assert found.null is not None and -1 <= found.null <= -1 + 1e-6
-    assert found.p == 1
+    assert found.permuted.mean is not None and -1 <= found.permuted.mean <= -1 + 1e-6
+    assert found.permuted.p == 1
+
+
+def _directed(residuals: np.ndarray, types: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """ζ of rows whose type means get random directions, from the definition, with scipy's spatial median."""
+    names = np.unique(types)
+    means = [residuals[types == name].mean(axis=0) for name in names]
+
+    def distances(centre: np.ndarray) -> list[float]:
+        return [float(np.linalg.norm(mean - centre)) for mean in means]
+
+    median = minimize(lambda centre: sum(distances(centre)), np.mean(means, axis=0), tol=1e-9).x
+    norms = [distance * np.sqrt(len(names) / (len(names) - 1)) for distance in distances(median)]
+    zetas = []
+    for _ in range(count):
+        rows = residuals.copy()
+        for name, mean, norm in zip(names, means, norms, strict=True):
+            direction = rng.standard_normal(residuals.shape[1])
+            rows[types == name] += norm * direction / np.linalg.norm(direction) - mean
+        zetas.append(inter_token_cosine(rows - rows.mean(axis=0), types).zeta)
+    return np.array(zetas)
+
+
+@pytest.mark.parametrize(("width", "types"), [(4, None), (40, None), (40, 100), (40, 30), (40, 3)])
+def test_the_second_null_is_that_of_type_means_in_random_directions(width: int, types: int | None) -> None:
+    rng = np.random.default_rng(width)
+    states = rng.standard_normal((120, width)) * rng.lognormal(0, 0.7, (120, 1))
+    kinds = None if types is None else (types * rng.random(120) ** 2).astype(int)
+    residuals = states - states.mean(axis=0)
+    ours = directed_cosines(residuals, kinds, 300, rng)
+    slow = _directed(residuals, np.arange(120) if kinds is None else kinds, 300, rng)
+    assert ours.mean() == pytest.approx(slow.mean(), abs=5 * slow.std() / np.sqrt(150) + 1e-6)
+    assert ours.std() == pytest.approx(slow.std(), rel=0.25, abs=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
+def test_norms_before_centring_are_found_whatever_the_centre_is(spread: float) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((300, 64))
+    norms = rng.lognormal(0, spread, 300)
+    vectors *= (norms / np.linalg.norm(vectors, axis=1))[:, None]
+    found = norms_before_centring((vectors + 0.3 * rng.standard_normal(64)).T)
+    assert found == pytest.approx(norms, rel=0.03, abs=0.03)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1), n=st.integers(2, 40), width=st.integers(1, 9), scale=st.floats(1e-3, 1e3)
+)  # fmt: skip
+def test_norms_and_the_second_null_ignore_rotation_and_scale(seed: int, n: int, width: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    states = rng.standard_normal((n, width)) * rng.lognormal(0, 0.5, (n, 1))
+    states -= states.mean(axis=0)
+    turned = scale * states @ np.linalg.qr(rng.standard_normal((width, width)))[0]
+    assert norms_before_centring(turned.T) == pytest.approx(scale * norms_before_centring(states.T), rel=1e-6)
+    # Each draw depends on the norms alone.
+    first, second = (directed_cosines(rows, None, 4, np.random.default_rng(seed)) for rows in (states, turned))
+    assert np.abs(first).max() <= 1
+    if width > 1:  # in one dimension, a row near its mean changes sides by rounding
+        assert first == pytest.approx(second, abs=1e-3)
+
+
+def test_unequal_norms_are_outside_the_first_null_and_inside_the_second() -> None:
+    rng = np.random.default_rng(1)
+    states = rng.standard_normal((400, 32)) * rng.lognormal(0, 0.7, (400, 1))
+    got = adjusted_cosine(states, np.zeros(400, int), permutations=39, directions=39)
+    assert got.permuted.p == 0.05 < got.directed.p
+    assert abs(got.directed.excess) < 3 * got.directed.sd
+    assert got.permuted.excess > 9 * got.permuted.sd
+
+
+def test_norms_that_go_with_a_direction_are_outside_both_nulls() -> None:
+    rng = np.random.default_rng(4)
+    states = rng.standard_normal((400, 8)) + rng.exponential(4, 400)[:, None]
+    got = adjusted_cosine(states, np.zeros(400, int), permutations=39, directions=39)
+    assert got.permuted.p == got.directed.p == 0.05
+    assert abs(got.directed.excess) > 5 * got.directed.sd
+
+
+def test_the_second_null_leaves_the_first_as_it_is() -> None:
+    rng = np.random.default_rng(2)
+    states, labels = rng.standard_normal((150, 6)) ** 3, np.repeat([0, 1], [90, 60])
+    alone, other, both = (
+        adjusted_cosine(states, labels, permutations=permutations, directions=directions, seed=3)
+        for permutations, directions in ((19, 0), (0, 39), (19, 39))
+    )
+    assert (both.permuted, both.directed) == (alone.permuted, other.directed)
+    assert alone.directed == other.permuted == Null()
+
+
+def test_a_cloud_that_is_cut_into_clusters_is_also_tested_as_a_whole() -> None:
+    """Halves of an isotropic cloud are skewed, so that the null within clusters alone would reject."""
+    states = np.random.default_rng(0).standard_normal((1500, 3))
+    cut = adjusted_cosine(states, (states[:, 0] > 0).astype(int), directions=39)
+    whole = adjusted_cosine(states, np.zeros(1500, int), directions=39)
+    assert cut.directed.excess > 5 * cut.directed.sd
+    assert cut.directed.p == whole.directed.p > 0.05
+
+
+HARD_TYPES = {
+    "tiny": (1e-30, np.float64), "huge": (1e30, np.float64), "float16": (1.0, np.float16),
+    "tiny float32": (1e-20, np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARD_TYPES)
+@pytest.mark.parametrize("shares", ["own", "equal", "half", "most"])
+def test_hard_states_have_a_finite_second_null(name: str, shares: str) -> None:
+    """Rank 2 of 5, duplicated rows, and types of which one has half or most of the rows."""
+    scale, dtype = HARD_TYPES[name]
+    rng = np.random.default_rng(9)
+    states = (scale * rng.standard_normal((40, 2)) @ rng.standard_normal((2, 5))).astype(dtype)
+    states[5:12] = states[4]
+    types = {
+        "own": None, "equal": np.arange(40) % 4, "half": np.repeat([0, 1, 2], [20, 15, 5]),
+        "most": np.repeat([0, 1, 2], [37, 2, 1]),
+    }[shares]  # fmt: skip
+    got = adjusted_cosine(states, np.zeros(40, int), types, directions=39)
+    assert -1 <= got.directed.mean <= 1
+    assert np.isfinite([got.directed.sd, got.directed.p, got.directed.excess]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_types_of_equal_rows_are_inside_the_second_null(seed: int) -> None:
+    types = np.repeat([7, 9], [37, 400])
+    states = np.random.default_rng(seed).normal(size=(2, 64)).astype(np.float32)[(types == 9).astype(int)]
+    found = adjusted_cosine(states, np.zeros(437, int), types, directions=39, seed=seed)
+    assert (found.directed.mean, found.directed.p) == (pytest.approx(-1, abs=1e-6), 1)

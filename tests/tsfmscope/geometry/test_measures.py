@@ -61,28 +61,43 @@ def _numbers(row: dict[str, Any]) -> list[float]:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_row_holds_what_each_measure_says(dtype: Any) -> None:
-    states, types = _states(dtype=dtype), np.arange(300) % 40
-    row = measure_states(states, types, seed=5)
+    states = _states(dtype=dtype)
+    row = measure_states(states, seed=5)
     exact = states.astype(np.float64)
-    cosine, chosen = inter_token_cosine(exact, types), choose_clusters(exact, seed=5)
-    adjusted = adjusted_cosine(exact, chosen.labels, types, permutations=39, seed=5)
+    cosine, chosen = inter_token_cosine(exact), choose_clusters(exact, seed=5)
+    adjusted = adjusted_cosine(exact, chosen.labels, permutations=39, directions=39, seed=5)
     assert set(row) == COLUMNS
-    assert (row["zeta"], row["zeta_token"], row["n_types"]) == (cosine.zeta, cosine.zeta_token, 40)
+    assert (row["zeta"], row["zeta_token"], row["n_types"]) == (cosine.zeta, cosine.zeta_token, 300)
     assert (row["k"], row["silhouettes"]) == (3, list(chosen.silhouettes))
     assert row["zeta_adjusted"] == adjusted.mean
-    assert row["zeta_adjusted_corrected"] == adjusted.mean - adjusted.null
+    assert row["zeta_adjusted_corrected"] == adjusted.permuted.excess
+    assert row["zeta_adjusted_excess"] == adjusted.directed.excess
     assert row["zeta_adjusted_floor"] == adjusted.floor
     assert row["zeta_adjusted_weighted"] == adjusted.weighted
     assert (row["n_clusters_used"], row["n_clusters_small"]) == (3, 0)
-    null = ("zeta_adjusted_null", "zeta_adjusted_null_sd", "zeta_adjusted_p", "zeta_adjusted_isotropic")
-    # With a vocabulary, being inside the null shows nothing, so there is no flag.
-    assert [row[name] for name in null] == [adjusted.null, adjusted.null_sd, adjusted.p, None]
-    without = measure_states(states, seed=5)
-    assert without["zeta_adjusted_isotropic"] is (without["zeta_adjusted_p"] > 0.05)
+    for prefix, null in (("null", adjusted.permuted), ("directions", adjusted.directed)):
+        assert (row[f"zeta_adjusted_{prefix}"], row[f"zeta_adjusted_{prefix}_sd"]) == (null.mean, null.sd)
+    assert (row["zeta_adjusted_p"], row["zeta_adjusted_directions_p"]) == (adjusted.permuted.p, adjusted.directed.p)
+    assert row["zeta_adjusted_isotropic"] is (adjusted.directed.p > 0.05)
     assert row["eigenvalues"] == covariance_spectrum(exact).eigenvalues.tolist()
     assert (row["log_isotropy"], row["log_isotropy_scaled"]) == tuple(log_isotropy(exact))
     assert row["isoscore"] == isoscore(covariance_spectrum(exact).eigenvalues) < row["isoscore_star"] < 1
     assert row["reason"] is row["cai_k"] is None
+
+
+def test_with_types_the_clusters_are_those_of_the_type_means() -> None:
+    """A type with 200 of 290 rows, which would be a cluster of its own, counts once."""
+    rng = np.random.default_rng(3)
+    types = rng.permutation(np.r_[np.zeros(200, int), np.arange(1, 31).repeat(3)])
+    states = (8 * np.eye(12)[np.arange(31) % 2] + rng.standard_normal((31, 12)))[types]
+    states += 0.1 * rng.standard_normal(states.shape)
+    row, means = measure_states(states, types, seed=5), np.stack([states[types == kind].mean(0) for kind in range(31)])
+    chosen = choose_clusters(means, seed=5)
+    assert (row["k"], chosen.k) == (2, 2)
+    assert row["silhouettes"] == pytest.approx(list(chosen.silhouettes), abs=1e-12)
+    adjusted = adjusted_cosine(states, chosen.labels[types], types, permutations=39, directions=39, seed=5)
+    assert row["zeta_adjusted"] == pytest.approx(adjusted.mean, abs=1e-12)
+    assert row["zeta_adjusted_isotropic"] is (adjusted.directed.p > 0.05)
 
 
 @pytest.mark.parametrize("types", [None, np.arange(300) % 40])
@@ -114,7 +129,7 @@ def test_no_permutations_leave_no_mark() -> None:
     assert row["zeta_adjusted_p"] is row["zeta_adjusted_isotropic"] is row["zeta_adjusted_corrected"] is None
     assert row["zeta_adjusted"] is not None
     assert row["zeta_adjusted_corrected_sd"] is None is not row["zeta_adjusted_sd"]
-    assert row["reason"] == "zeta_adjusted_null and _corrected: 0 permutations; at least 2 are needed"
+    assert row["reason"] == "nulls of zeta_adjusted: 0 permutations; at least 2 are needed"
 
 
 NULLS = {
@@ -124,7 +139,11 @@ NULLS = {
     "all zero": (np.zeros((50, 4)), None, "0 rows that are not zero"),
     "two rows that are not zero": (np.r_[np.zeros((48, 4)), np.ones((2, 4))], None, "2 rows"),
     "equal rows": (np.full((50, 4), 0.1), None, "all rows are equal"),
-    "one type": (_states(), np.zeros(300, int), "zeta: one token type.*zeta_adjusted.*3 of 3 hold one token type"),
+    "one type": (
+        _states(),
+        np.zeros(300, int),
+        "zeta: one token type.*silhouettes: fewer than 3 token types.*zeta_adjusted.*1 of 1 hold one token type",
+    ),
     "few rows": (_states(12), None, "zeta_adjusted: no cluster of at least 30 rows"),
     "clusters of equal rows": (np.repeat(np.eye(3), 40, axis=0), None, "zeta_adjusted: no cluster"),
 }

@@ -33,6 +33,8 @@ EXACT = (  # what may not change at all
 SEEN = {  # two to ten times what was seen on CPUs with AVX2 and AVX-512: guards against a change, no derived bounds
     "zeta_adjusted": 2e-4, "zeta_adjusted_weighted": 1e-3, "zeta_adjusted_corrected": 5e-3,
     "zeta_adjusted_floor": 1e-3, "zeta_adjusted_null": 5e-3, "zeta_adjusted_null_sd": 5e-3, "zeta_adjusted_p": 0.4,
+    "zeta_adjusted_directions": 5e-3, "zeta_adjusted_directions_sd": 5e-3, "zeta_adjusted_directions_p": 0.4,
+    "zeta_adjusted_excess": 5e-3,
     # 8.5e-3 was seen for Lag-Llama, where rows change sides
     "cai_cluster_cosine": 1e-3, "silhouettes": 2e-2, "cai_silhouettes": 5e-2,
 }  # fmt: skip
