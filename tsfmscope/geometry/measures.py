@@ -262,6 +262,12 @@ def _cosine(states: States) -> dict[str, Any]:
     return {"zeta": zeta, "zeta_token": states.cosine.zeta_token, "reason": reason}
 
 
+def _dimension(states: States) -> dict[str, Any]:
+    """Return d(0.8) over the width."""
+    values = states.eigenvalues
+    return {"dimension_share": effective_dimension(values, SHARE) / len(values) if len(values) else None}
+
+
 def _clusters(states: States) -> dict[str, Any]:
     """Compute the spectrum, the clusters, the cosine within them, and standard deviations."""
     if states.is_constant:
@@ -347,6 +353,7 @@ MEASURES: tuple[Measure, ...] = (
         dict.fromkeys(f"{name}_sd" for name in REPEATED)
         | {"silhouettes": [], "eigenvalues": [], "n_clusters_used": 0, "n_clusters_small": 0, "repeats": 0},
     ),
+    Measure(("dimension_share",), _dimension),
     Measure(("log_isotropy", "log_isotropy_scaled"), _partition),
     Measure(("isoscore", "isoscore_star"), _isoscores, preset="isoscore"),
     # It clusters again, with K up to 15, which more than doubles the time of a row.
