@@ -20,7 +20,7 @@ from stages import PARAMS, STAGES, Stage
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "dvc.yaml"
 PACKAGES = ("stages", "tasks", "store", "tsfmscope")
-HEADER = """# Made by `python -m stages.planning.dvc_file` from stages/__init__.py and the stages' imports.
+HEADER = """# Made by `python -m stages.planning.dvc_file` from stages/stages.yaml and the stages' imports.
 # The text after the stages is written by hand.
 """
 BY_HAND = "\nparams:\n- params.yaml"
