@@ -9,6 +9,7 @@ import altair as alt
 from tsfmscope.report import style
 from tsfmscope.report.page import sections
 from tsfmscope.report.page.sections import Figure, Section, build_table
+from tsfmscope.report.page.texts import TEXTS
 from tsfmscope.report.style import COLOURS, SYMBOLS, Chart
 from tsfmscope.report.tables import Answer, require
 
@@ -25,12 +26,6 @@ RULES = {
     "largest_context": "largest context",
     "chance": "chance",
 }
-LEAD = (
-    "For each data set, the model and context length whose ζ′ is nearest to its null are chosen. Their NMSE is divided "
-    "by that of the best choice in hindsight. Other rules choose by the error on the window before, the largest "
-    "context, or at random. advice_over_it is the NMSE of this choice divided by that of the rule: below 1, this "
-    "choice is better."
-)
 CAPTION = "NMSE divided by that of the best choice: geometric mean over data sets, with 95 % bootstrap intervals."
 
 
@@ -47,7 +42,9 @@ def build_section(answer: Answer) -> Section:
         )
         figures = (Figure("advice", draw_regrets(rows), alt, CAPTION),)
     empty = "There was no choice: no data set has forecasts of several models or context lengths."
-    return sections.build_section("advice", answer, LEAD, figures=figures, table=build_table(frame), empty=empty)
+    return sections.build_section(
+        "advice", answer, TEXTS["leads"]["advice"], figures=figures, table=build_table(frame), empty=empty
+    )
 
 
 def draw_regrets(rows: pd.DataFrame) -> Chart:

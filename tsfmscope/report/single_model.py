@@ -11,8 +11,9 @@ import altair as alt
 import pandas as pd
 
 from tsfmscope.report import style
-from tsfmscope.report.page.layout import DEFINITIONS, hash_script
+from tsfmscope.report.page.layout import hash_script
 from tsfmscope.report.page.sections import build_table
+from tsfmscope.report.page.texts import TEXTS
 from tsfmscope.report.render import draw_inline
 from tsfmscope.report.style import COLOURS, WIDTHS, Chart
 
@@ -22,7 +23,7 @@ COLUMNS = {
     "ζ′ − null": "zeta_adjusted_corrected", "K": "k", "IsoScore": "isoscore", "d({share:g})": "effective_dimension",
     "d/width": "dimension_share", "rank({epsilon:g})": "numerical_rank", "width": "width",
 }  # fmt: skip
-# Symbols of DEFINITIONS that the table and the figures show.
+# Symbols of the definitions in texts.yaml that the table and the figures show.
 DEFINED = ("ζ", "ζ′", "ζ′ − null", "IsoScore", "d(0.8)", "rank(0.01)")
 STYLE = (
     ":root{--ink:#1c2126;--soft:#5a626b;--line:#b9b5ab;--grid:#e6e3dc;--raised:#fff}"
@@ -56,7 +57,9 @@ def render_page(title: str, rows: pd.DataFrame, notes: Sequence[str] = ()) -> st
         figure = f'<div class="plot" role="img" tabindex="0" aria-label="{heading} by layer">{svg}</div>'
         parts.append(f"<h2>{heading}</h2>\n{figure}")
     definitions = "".join(
-        f"<dt>{term}</dt><dd>{escape(meaning)}</dd>" for term, meaning in DEFINITIONS if term in DEFINED
+        f"<dt>{term}</dt><dd>{escape(meaning)}</dd>"
+        for term, meaning in TEXTS["definitions"].items()
+        if term in DEFINED
     )
     parts += ["<h2>Layers</h2>", _table(rows), f"<h2>What the numbers mean</h2><dl>{definitions}</dl>"]
     return build_page(title, parts)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from tsfmscope.report import style
 from tsfmscope.report.page import sections
 from tsfmscope.report.page.sections import ClaimSentence, Figure, Section, TableBlock, build_table
+from tsfmscope.report.page.texts import TEXTS
 from tsfmscope.report.page.verdicts import format_number, is_present
 from tsfmscope.report.style import COLOURS, GREY, SYMBOLS, Chart
 from tsfmscope.report.tables import ReportTables, require
@@ -24,28 +25,7 @@ BOUNDS = (
     "experiment", "form", "kind", "n", "violations", "ratio_median", "ratio_largest", "worst_seed", "worst_instance",
     "worst_x", "worst_y", "worst_bound", "worst_setting",
 )  # fmt: skip
-# Experiment of the view `theory_slopes` -> the paper's claim and the slope that it implies.
-CLAIMS = {
-    "J.1 rank": "the error grows as σ of index d̃ + 1: slope 1",
-    "J.1 width": "the error grows as √d: slope ½",
-    "J.2 sparse": "the effective rank of a sparse sketch grows in proportion to h: slope 1",
-    "J.2 sparse to dense": "a sparse sketch is as good as a dense one: the ratio of their errors has slope 0 against h",
-    "J.3 spread": "the rank of MH-Attention(X) + X grows with h: slope above 0, scores with standard deviation 1",
-    "J.3 bounded": "the rank grows with h: slope above 0, here with weights as Theorem 4 bounds them",
-    "Theorem 3.1 length": "the error does not grow with the length L, here of one column of Ξ, L times: slope 0",
-}
 RATE = "Corollary 2 rate"
-# Statement -> where the printed form fails, and the repair.
-REPAIRS = {
-    "Theorem 3.1": "U repeats columns of Ξ: the proof bounds a sum of L vectors by √L times the largest, "
-    "not L times. Repaired: √d σ times min(3 √L, 3e √m), m the largest number of times that U repeats a column",
-    "Theorem 5": "the same step as Theorem 3.1, head by head; the same repair",
-    "Theorem 3.2": "L above 4d + 1, where the construction's weights fall below ½. Repaired: log(4L) for log(4d)",
-    "Corollary 2": "|w| above 1, which moves the poles into the ellipse. Repaired: |w| ≤ 1",
-    "Corollary 1 upper": "the index: the proof's own arithmetic gives ⌊(k − 1)/(h + 1)⌋ + 1, not ⌊(k + 1)/(h + 1)⌋ + 1",
-    "Corollary 1 lower": "heads of fewer dimensions than heads: the index needs k ≤ d − h, not k ≤ d − d_h",
-    "Theorem 6.2": "one head, whose shared vector then is its own first. Repaired: the head's next vector instead",
-}
 # Height of a panel, and of one statement in the plot of the bounds, in pixels.
 HEIGHT, ROW = 260, 19
 # Factor between the sparse and the dense sketch at one number of heads.
@@ -57,64 +37,6 @@ X_TITLES = ("first dropped singular value", "width of the model")
 INDEX = "index of the singular value, largest first"
 # Smaller ratios are drawn at this value.
 LOWEST = 1e-3
-
-
-class _Texts(NamedTuple):
-    """Texts of one section. kicker: the figure or theorems of the paper. alt, caption: of its figure."""
-
-    title: str
-    kicker: str
-    lead: str
-    alt: str
-    caption: str
-
-
-# Section -> its texts.
-TEXTS = {
-    "theory-compression": _Texts(
-        "Attention matrices are compressible on low-rank inputs",
-        "Yu et al. 2026, Fig. 15",
-        "Appendix J.1: error of attention when W_Q, W_K and W_V are projected on d̃ leading directions of the "
-        "vocabulary. Left: against the first singular value that is dropped. Right: against the width.",
-        "Two scatter plots on logarithmic axes: the error against the singular value, with a line of slope 1, and "
-        "against the width, with a line of slope ½.",
-        "Error: ‖Y − Ỹ‖, median over seeds; whiskers: smallest to largest. Dashed: the slope that the paper claims, "
-        "at an arbitrary height. One slope is fitted per seed, in the left panel over d̃ ≤ d/2.",
-    ),
-    "theory-sketch": _Texts(
-        "Sparse sketches, a few rows per head",
-        "Yu et al. 2026, Fig. 16",
-        "Appendix J.2: share of the row space of X that a sketch with four rows per head misses (eq. 30).",
-        "Left: the singular values of X, and the error of every number of heads at the singular value that equals it. "
-        "Right: the error against the number of heads.",
-        "Left: the median error of h heads stands at the index of the singular value that equals it. Right: median "
-        "over seeds; whiskers: smallest to largest. Sparse and dense sketches are moved apart sideways, as they "
-        "coincide.",
-    ),
-    "theory-flow": _Texts(
-        "More heads lift more singular values",
-        "Yu et al. 2026, Fig. 17",
-        "Appendix J.3: the same X and weights, split into more and more heads. Yu et al. 2026 print neither sizes nor "
-        "scales. With weights as bounded by Theorem 4 the scores hardly differ and the rank stays, so here the scores "
-        "have standard deviation 1.",
-        "Line chart of relative singular values against their index on a logarithmic axis: of the input, and of the "
-        "layer's output for each number of heads.",
-        "Relative singular values of X (dashed) and of the output of the layer, one line per number of heads. One "
-        "seed.",
-    ),
-    "theory-bounds": _Texts(
-        "Do the theorems hold at every instance?",
-        "rank Theorems 1 to 6",
-        "Both sides of every bound at random instances: random shapes, spectra and heads; weights scaled to equality "
-        "in the hypotheses; and the proofs' own constructions. Where the paper writes O(·), the constant is that of "
-        "its proof. A bound that fails as printed is shown with the form that its proof supports, which must never "
-        "fail (a check of results.duckdb). Each row of the table gives its worst instance; "
-        "tsfmscope.theory.experiments.instance reproduces it from statement, seed and number.",
-        "Dot plot of the median and the largest share of each bound that random instances use up, sorted. A line is "
-        "at 1.",
-        "Filled: as printed; open: as repaired. Shares below 0.001 are drawn at 0.001.",
-    ),
-}
 
 
 def build_sections(tables: ReportTables) -> list[Section]:
@@ -130,9 +52,9 @@ def build_sections(tables: ReportTables) -> list[Section]:
     }
     built = []
     for name, (answer, claims) in parts.items():
-        texts, drawn = TEXTS[name], (figures[name],) if name in figures else ()
-        section = sections.build_section(name, answer, texts.lead, figures=drawn)
-        built.append(replace(section, title=texts.title, kicker=texts.kicker, claims=claims))
+        texts, drawn = TEXTS["theory"][name], (figures[name],) if name in figures else ()
+        section = sections.build_section(name, answer, texts["lead"], figures=drawn)
+        built.append(replace(section, title=texts["title"], kicker=texts["kicker"], claims=claims))
     provenance = (*built[-1].provenance, sections.make_provenance("theory_slopes", tables.theory_slopes))
     shown = {name: answer for name, answer in answers.items() if len(answer.frame)}
     blocks = (TableBlock(name, answer.title, build_table(answer.frame)) for name, answer in shown.items())
@@ -149,7 +71,7 @@ def draw_figures(tables: ReportTables) -> dict[str, Figure]:
         "theory-bounds": (draw_ratios, bounds[bounds["kind"] == "instance"]),
     }
     return {
-        name: Figure(name, draw(frame), TEXTS[name].alt, TEXTS[name].caption)
+        name: Figure(name, draw(frame), TEXTS["theory"][name]["alt"], TEXTS["theory"][name]["caption"])
         for name, (draw, frame) in parts.items()
         if len(frame)
     }
@@ -178,7 +100,7 @@ def describe_failures(bounds: pd.DataFrame) -> tuple[ClaimSentence, ...]:
 
 def _describe_slope(row: Mapping[Hashable, Any]) -> ClaimSentence:
     name, claimed = str(row["experiment"]), format_number(row["claimed"])
-    claim = CLAIMS.get(name, f"slope {claimed}")
+    claim = TEXTS["slopes"].get(name, f"slope {claimed}")
     if name.startswith(RATE):
         claim = f"for {name.partition(', ')[2]} singular values fall by {claimed} or more per step of j"
     text = f"Yu et al. 2026 ({name}): {claim}. Here: slope {format_number(row['slope'])}"
@@ -192,8 +114,8 @@ def _describe_failure(row: Mapping[Hashable, Any], repaired: pd.DataFrame) -> st
     text = f"{name}, {row['form']}: fails at {int(row['violations']):,} of {int(row['n']):,} random instances"
     text += f", at worst {format_number(row['worst_y'])} against a bound of {format_number(row['worst_bound'])} "
     text += f"(seed {int(row['worst_seed'])}, instance {int(row['worst_instance'])}): differs."
-    if name in REPAIRS:
-        text += f" Where: {REPAIRS[name]}."
+    if name in TEXTS["repairs"]:
+        text += f" Where: {TEXTS['repairs'][name]}."
     if len(repaired):
         repair = repaired.iloc[0]
         text += f" Repaired, it fails at {int(repair['violations']):,} of {int(repair['n']):,} and uses up at most "

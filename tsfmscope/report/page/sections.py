@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tsfmscope.report.page.texts import TEXTS
 from tsfmscope.report.render import draw_inline
 from tsfmscope.report.tables import Answer
 
@@ -23,45 +24,6 @@ FILTER_FROM = 12
 NOTHING = "–"
 # Column whose values are keys of `verdicts.VERDICTS`.
 VERDICT = "verdict"
-LABELS = {
-    "spearman": "Spearman ρ",
-    "pearson": "Pearson r",
-    "wql_vs_median": "WQL ÷ context median",
-    "wql_vs_seasonal": "WQL ÷ point seasonal naive",
-    "sine_error": "sine: error ÷ forecasting 0",
-    "sine_error_max": "sine: largest error of all periods",
-    "sine_period_max": "at period",
-    "n_real": "real sets",
-    "real_wql": "real sets: WQL ÷ point seasonal naive",
-    "real_low": "low",
-    "real_high": "high",
-    "real_mae": "real sets: MAE ÷ point seasonal naive",
-    "wql_low": "WQL ratio, low",
-    "wql_high": "WQL ratio, high",
-    "mae_low": "MAE ratio, low",
-    "mae_high": "MAE ratio, high",
-    "mae": "MAE",
-    "mae_ratio": "MAE ÷ point seasonal naive",
-    "seasonal_low": "low",
-    "seasonal_high": "high",
-    "n_windows": "windows",
-    "n_series": "series",
-    "wql": "WQL",
-    "wql_ratio": "WQL ÷ seasonal naive",
-    "mase": "MASE",
-    "season": "season, steps",
-    "nmse": "NMSE",
-    "nmse_validation": "NMSE, validation window",
-    "n_datasets": "data sets",
-    "n_seasonal": "seasonal sets",
-    "zeta_adjusted_corrected": "ζ′ − null",
-    "isoscore": "IsoScore",
-    "dimension_share": "d(0.8) ÷ width",
-    "rank_share_first": "rank ÷ width, first layer",
-    "rank_share_last": "rank ÷ width, last layer",
-    "dataset": "data set",
-    "ref": "reference",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +179,7 @@ def build_table(frame: pd.DataFrame, *, rows: int = ROWS_SHOWN) -> HtmlTable:
     numeric = [
         bool(cells) and any(row[position].number is not None for row in cells) for position in range(frame.shape[1])
     ]
-    heads = [LABELS.get(str(name), str(name).replace("_", " ")) for name in frame.columns]
+    heads = [TEXTS["labels"].get(str(name), str(name).replace("_", " ")) for name in frame.columns]
     return HtmlTable(heads, numeric, cells, len(frame))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsfmscope.report.page import sections
 from tsfmscope.report.page.sections import ClaimSentence, Section, TableBlock, build_table
+from tsfmscope.report.page.texts import TEXTS
 from tsfmscope.report.tables import Answer, ReportTables, StudyTables, require
 
 if TYPE_CHECKING:
@@ -30,38 +31,12 @@ VERDICTS = {
 }
 # First word of a study's figure -> the paper.
 PAPERS = {"isotropy": "Shelim et al. 2025", "ranks": "Yu et al. 2026"}
-# Statistics of the table `inference`, in words.
-QUANTITIES = {
-    "spearman": "mean ρ of isotropy with error",
-    "agreement": "share of pairs for which it holds",
-    "more_isotropic": "share of pairs in which the second is more isotropic",
-    "more_error": "share of pairs in which the second has more error",
-    "nmse": "NMSE",
-    "zeta_adjusted": "ζ′",
-    "mean": "mean difference of rank ÷ full rank",
-    "slope": "slope of rank ÷ full rank along depth",
-    "difference": "difference of mean rank ÷ full rank",
-    "trend": "slope against log₂ of the varied quantity",
-    "log WQL mean": "mean log of the ratio of the two WQLs",
-    "log WQL over 1.05 mean": "mean log of WQL ÷ (1.05 × WQL of the original)",
-    "overlap trend": "slope of the overlap against log₂ of the share that is left",
-}
 # Columns that identify a claim; rows with equal values are one claim, tested on several models.
 CLAIM = ("claim", "source", "quantity", "published_text")
 # Largest number of models for which a claim gets one sentence per model; with more, one sentence
 # covers all.
 FEW = 3
 NAME = "printed"
-LEAD = (
-    "Every number printed in the papers that a study here reproduces. It agrees if it lies inside our 95 % interval, "
-    "and differs if it lies outside. Numbers can be compared only for a released checkpoint of the paper's size and "
-    "the paper's own data; the column why names what differs. Filter by a figure, a model or a verdict."
-)
-INTERVALS = (
-    "Intervals: for NMSE 1.96 standard errors over series; for ζ′ 1.96 standard deviations over token samples and "
-    "cluster starts; for ratios and overlaps Student's t over data sets, or over seeds if there are several. Without "
-    "an interval, its column gives the reason."
-)
 SHOWN = ["figure", "number", "model", "published", "ours", "interval", "verdict", "why"]
 
 
@@ -156,7 +131,7 @@ def _check_verdict(row: Mapping[Hashable, Any]) -> None:
 def _describe_source(row: Mapping[Hashable, Any]) -> str:
     """Return the paper's claim with its source and the tested quantity."""
     source = f" ({row['source']})" if is_present(row["source"]) else ""
-    quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
+    quantity = TEXTS["quantities"].get(row["quantity"], str(row["quantity"]).replace("_", " "))
     printed = f" ({quantity} {row['published_text'].replace('-', '−')})" if is_present(row["published_text"]) else ""
     return f"{cite(str(row['figure'])).partition(',')[0]}{source}: {_uncapitalise(str(row['claim']))}{printed}."
 
@@ -313,7 +288,7 @@ def _effect(row: Mapping[Hashable, Any]) -> str:
     """Return the measured value with its interval, in words and numbers."""
     if not is_present(row["measured"]):
         return ""
-    quantity = QUANTITIES.get(row["quantity"], str(row["quantity"]).replace("_", " "))
+    quantity = TEXTS["quantities"].get(row["quantity"], str(row["quantity"]).replace("_", " "))
     text = f"{quantity} {format_number(row['measured'])}"
     if has_interval(row):
         text += f" [{format_number(row['low'])}, {format_number(row['high'])}]"
@@ -335,8 +310,12 @@ def build_section(answer: Answer) -> Section:
     table = tabulate_numbers(frame)
     shown = table[[name for name in SHOWN if name in table]]
     blocks = (TableBlock(NAME, answer.title, build_table(shown)),) if len(shown) else ()
-    notes = (count_verdicts(frame), INTERVALS, *describe_runs(frame["run"].dropna().tolist())) if len(frame) else ()
-    return replace(sections.build_section(NAME, answer, LEAD), tables=blocks, notes=notes)
+    notes = (
+        (count_verdicts(frame), TEXTS["intervals"], *describe_runs(frame["run"].dropna().tolist()))
+        if len(frame)
+        else ()
+    )
+    return replace(sections.build_section(NAME, answer, TEXTS["leads"][NAME]), tables=blocks, notes=notes)
 
 
 def describe_runs(runs: list[str]) -> list[str]:
