@@ -15,6 +15,7 @@ import yaml
 
 from stages import datasets
 from stages.config.params import load
+from tsfmscope.errors import DataError
 from tsfmscope.series.data_sets import DataSet, load_data_set
 
 ROOT = Path(__file__).parents[2]
@@ -75,3 +76,22 @@ def test_a_csv_file_of_params_yaml_is_read_with_the_columns_that_its_block_names
     assert series.values.tolist() == [*range(40, 80)]
     with pytest.raises(ValueError, match="time: expected source folder, got 'bundled'"):
         DataSet.model_validate({"source": "bundled", "horizon": 4, "time": "day"})
+
+
+def test_a_parquet_file_of_several_frequencies_gives_the_series_of_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"item_id": f"{freq}{n}", "start": datetime(2024, 1, 1), "freq": freq, "target": rng.normal(size=50)}
+        for freq in ("D", "W")
+        for n in range(3)
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "mixed.parquet")
+    block: dict[str, Any] = {"source": "folder", "file": "mixed.parquet", "horizon": 4}
+
+    def read(**more: Any) -> list[str]:
+        loaded = load_data_set("mixed", DataSet(**block, **more), root=tmp_path, max_series=None, seed=0)
+        return sorted(one.freq for one in loaded.series)
+
+    assert read() == [*"DDDWWW"] and read(only_freq="W") == [*"WWW"]
+    with pytest.raises(DataError, match=r"mixed.parquet: only_freq: no series of frequency 'h'; it has D, W"):
+        read(only_freq="h")

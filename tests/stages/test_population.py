@@ -24,6 +24,8 @@ from stages.planning.population_tests import (
     population_rows,
     read_hypotheses,
 )
+from stages.statistics import infer_saved
+from store import saved_results
 from tasks.checkpoints import measure_validation_loss
 from tests.population import HYPOTHESIS, QUICK, is_confirming, population_tables
 from tests.stages.config.test_population import BOLT, RECIPE, block, read
@@ -31,6 +33,7 @@ from tests.stages.estimates import differences
 from tests.store.conftest import open_results
 from tsfmscope.models.chronos import ChronosBolt
 from tsfmscope.models.registry import snapshots
+from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.training.held_out import validation_loss
 from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import pretrain
@@ -224,3 +227,45 @@ def test_a_change_of_the_hypotheses_changes_what_the_stage_depends_on(
         external_inputs.main(params)
         found.append(json.loads(Path("data/params.json").read_text())["population"]["hypotheses_fingerprint"])
     assert found[0] is None and len(set(found)) == 3
+
+
+def test_the_params_may_say_which_data_sets_confirm(tmp_path: Path) -> None:
+    tables = population_tables()
+    for row in tables["datasets"]:
+        row["confirms"] = None if row["dataset"] == "set-0" else row["dataset"] in ("set-1", "set-2")
+    with open_results(tmp_path, tables) as connection:
+        halves = dict(connection.sql("select distinct dataset, half from population_units").fetchall())
+    assert {name for name, half in halves.items() if half == "confirmed"} - {"set-0"} == {"set-1", "set-2"}
+    assert halves["set-0"] == ("confirmed" if is_confirming("set-0") else "explored")
+
+
+def test_saved_batches_of_a_population_are_tested_together(tmp_path: Path) -> None:
+    tables, folder = population_tables(), tmp_path / "batches"
+    for number in (0, 1):
+        part = {
+            name: [r for r in rows if "run" not in r or int(r["run"][1]) % 2 == number] for name, rows in tables.items()
+        }
+        models = {row["model"] for row in part["population"]}
+        part |= {name: [row for row in tables[name] if row["model"] in models] for name in ("geometry", "forecasts")}
+        part["checkpoints"] = [row for row in tables["checkpoints"] if row["model"] in models]
+        with open_results(tmp_path / f"results-{number}", part) as connection:
+            (database,) = connection.sql("select path from duckdb_databases() where not internal").fetchall()[0]
+        saved_results.save(Path(database), folder / f"batch-{number}")
+    path = tmp_path / "hypotheses.yaml"
+    with open_results(tmp_path / "whole", tables) as connection:
+        expected = infer(connection, SeededOptions(), [])
+    rows = infer_saved(folder, None, SeededOptions())
+    names = [*ANSWERS.values(), "correlation"]
+    found, numbers = ([row for row in part if row["answer"] in names] for part in (rows, expected))
+    assert len(found) == len(numbers) > 20
+    for one, other in zip(found, numbers, strict=True):
+        assert all(one[name] == other[name] for name in ("measure", "grouping", "statistic", "n"))
+        # Saved numbers are float32.
+        estimates = [math.nan if row.get("estimate") is None else row["estimate"] for row in (one, other)]
+        assert estimates[0] == pytest.approx(estimates[1], abs=1e-6, nan_ok=True)
+    with saved_results.connect(folder) as connection:
+        assert connection.sql("select count(*) from datasets").fetchall() == [(10,)]
+        assert connection.sql("select count(*) from inference").fetchall() == [(len(rows),)]
+    path.write_text("[]")
+    with pytest.raises(ParamsError):
+        infer_saved(folder, path, SeededOptions())

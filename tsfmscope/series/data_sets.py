@@ -65,6 +65,9 @@ class DataSet(Reading):
         None, description="path under the data root, without `..`: Parquet or CSV file, UTF-8 text or .npz images"
     )
     items: str | None = Field(None, description="regular expression that item ids must match")
+    only_freq: str | None = Field(
+        None, description="only series of this frequency, such as W, of a Parquet file that has several"
+    )
     paper: str | None = Field(None, description="name of the data set in Shelim et al. 2025, such as finance-1")
     stands_in_for: str | None = Field(None, description="data set of the paper that it replaces, and how it differs")
     confirms: bool | None = Field(
@@ -160,7 +163,11 @@ def load_data_set(
             Path(str(path)), name=name, reading=dataset.reading, domain=dataset.domain, items=dataset.items, **selection
         )
     series = load_parquet(Path(str(path)), dataset=name, domain=dataset.domain, items=dataset.items)
-    return select(series, **selection)
+    kept = [one for one in series if dataset.only_freq in (None, one.freq)]
+    if not kept:
+        known = ", ".join(sorted({one.freq for one in series}))
+        raise DataError(f"{path}: only_freq: no series of frequency {dataset.only_freq!r}; it has {known}")
+    return select(kept, **selection)
 
 
 # Description of a user's own series.
