@@ -36,7 +36,18 @@ NAMES = (
     *("forecast", "inspect", "score", "compress", "certify", "embed", "probe", "ablate", "compare", "export", "push"),
     *("verify", "check-family", "doctor"),
     *("sql", "tables", "report"),
-    *("save-results", "plan", "profile", "status", "failures", "retry", "corpus", "commit-checkpoints", "new study"),
+    *(
+        "save-results",
+        "test-results",
+        "plan",
+        "profile",
+        "status",
+        "failures",
+        "retry",
+        "corpus",
+        "commit-checkpoints",
+        "new study",
+    ),
 )
 # Commands whose examples need a hub, a run of the pipeline, a cluster or minutes.
 WITHOUT_EXAMPLES = {
