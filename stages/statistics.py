@@ -53,7 +53,7 @@ def main(params: Params) -> None:
         # One thread, so that the outputs have the same bytes each time.
         with store.open(path, threads=1) as connection:
             rows = infer(connection, options, hypotheses)
-    claims = [row | {"commit": commit} for row in hypothesis_columns(hypotheses, rows)]
+    claims = [row | commit for row in hypothesis_columns(hypotheses, rows)]
     write_rows(HYPOTHESES, "hypotheses", claims)
     write_rows(OUT, "inference", rows)
     tests = sum(row.get("p") is not None for row in rows)
@@ -72,15 +72,15 @@ def infer_saved(folder: Path, hypotheses_file: Path | None, options: SeededOptio
         catalogue.build(path := Path(scratch, "units.duckdb"), sources, is_checked=False)
         with store.open(path, threads=1) as connection:
             rows = infer(connection, options, hypotheses)
-    claims = [row | {"commit": commit} for row in hypothesis_columns(hypotheses, rows)]
+    claims = [row | commit for row in hypothesis_columns(hypotheses, rows)]
     write_rows(folder / "inference.parquet", "inference", rows)
     write_rows(folder / "hypotheses.parquet", "hypotheses", claims)
     return rows
 
 
-def read_frozen(path: Path | str | None) -> tuple[list[Hypothesis], str | None]:
+def read_frozen(path: Path | str | None) -> tuple[list[Hypothesis], dict[str, Any]]:
     """Return the hypotheses of a file that git has once, and its commit; none without a file."""
-    return (read_hypotheses(Path(path)), frozen_commit(Path(path))) if path is not None else ([], None)
+    return (read_hypotheses(Path(path)), frozen_commit(Path(path))) if path is not None else ([], {})
 
 
 def study_row(name: str, study: Study) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import difflib
 import itertools
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -111,18 +112,19 @@ def read_hypotheses(path: Path) -> list[Hypothesis]:
     return hypotheses
 
 
-def frozen_commit(path: Path) -> str:
-    """Return the commit of a file of hypotheses.
+def frozen_commit(path: Path) -> dict[str, Any]:
+    """Return the commit of a file of hypotheses and its time, as columns of the table `hypotheses`.
 
     ParamsError if git does not know the file, if it differs from its commit, or if several commits changed it:
     hypotheses that can still change confirm nothing.
     """
-    commits = "" if _git("status", "--porcelain", "--", str(path)) else _git("log", "--format=%H", "--", str(path))
+    commits = "" if _git("status", "--porcelain", "--", str(path)) else _git("log", "--format=%H %cI", "--", str(path))
     if not commits:
         raise ParamsError(f"{path}: not committed; commit the hypotheses before the confirming half is tested")
     if (count := len(commits.splitlines())) > 1:
         raise ParamsError(f"{path}: changed by {count} commits, expected 1; write other hypotheses to another file")
-    return commits
+    commit, time = commits.split()
+    return {"commit": commit, "committed": datetime.fromisoformat(time)}
 
 
 def population_rows(

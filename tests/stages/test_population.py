@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,8 @@ def test_hypotheses_that_can_still_change_confirm_nothing(tmp_path: Path, monkey
     subprocess.run([*git, "add", str(path)], check=True)
     subprocess.run([*git, "commit", "--quiet", "-m", "m"], check=True)
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    assert frozen_commit(path) == head
+    assert frozen_commit(path)["commit"] == head
+    assert abs(frozen_commit(path)["committed"].timestamp() - time.time()) < 60
     path.write_text("[ ]\n")
     with pytest.raises(ParamsError, match="not committed"):
         frozen_commit(path)

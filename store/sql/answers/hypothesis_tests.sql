@@ -2,6 +2,7 @@
 -- A hypothesis holds, or is reversed, if p_holm is at most alpha (p_by where it is not known); the side of the estimate decides. Otherwise there is no
 -- effect if the interval, and what would have been found in 80 % of samples, lie within the margin that was committed
 -- with the hypothesis, and the verdict is undecided if not.
+-- committed: time of the commit of the hypotheses; forecast_from: when the first forecasts of the run began.
 with final as (
     select
         hypotheses.name,
@@ -40,7 +41,9 @@ with final as (
         end as verdict,
         confirmed.method,
         confirmed.reason,
-        hypotheses.commit
+        hypotheses.commit,
+        hypotheses.committed,
+        forecasts.started as forecast_from
     from hypotheses
     left join inference as confirmed
         on confirmed.answer = coalesce(hypotheses.answer, 'hypothesis_tests')
@@ -48,6 +51,11 @@ with final as (
         and confirmed.measure = hypotheses.measure
         and confirmed."grouping" = hypotheses."grouping"
         and confirmed.statistic = hypotheses.statistic
+    cross join (
+        select min(started) as started
+        from runs
+        where stage = 'forecasts'
+    ) as forecasts
     left join inference as explored
         on explored.answer = 'population_correlation'
         and explored.study = hypotheses.study
