@@ -64,7 +64,8 @@ def across_runs(
     orders, is_exact = arrange(labels, options.permutations, options.generator(*names, "orders"))
     by_dataset = np.array([(p[orders] @ q) / norm for p, q, norm in zip(a, b, norms, strict=True)])
     test = evaluate_orders(by_dataset.mean(axis=0), is_exact, options.alpha)
-    kind = "whole families" if len(sizes) == 1 else f"runs inside {len(sizes)} groups"
+    kind = "whole families" if n_families < x.shape[1] else "runs"
+    kind = kind if len(sizes) == 1 else f"runs inside {len(sizes)} groups"
     method = f"{kind}, in all data sets at once: {test.description}"
     detectable = simulate_detectable(by_dataset, test.critical, options.generator(*names, "power"))
     if len(sizes) == 1:
