@@ -1,4 +1,4 @@
-"""What the adjusted cosine ζ′ sees: false positives of its two nulls, and measures of states that are known.
+"""False positives of both nulls of the adjusted cosine ζ′, and what it sees of states of known distribution.
 
     python -m bench.isotropy_measures [--quick] [--figure FILE]
 
@@ -175,7 +175,7 @@ def draw_figure(values: dict[str, dict[str, np.ndarray]]) -> Any:
             for column in columns
         ])  # fmt: skip
         names = [COLUMNS[column][0] for column in columns]
-        axis = alt.Axis(labelLimit=0, title=None, labels=not charts, ticks=False, domain=False)
+        axis = alt.Axis(labelLimit=0, title=None, labels=not charts, labelPadding=10, ticks=False, domain=False)
         encoding = {
             "y": alt.Y("states:N", sort=list(values), axis=axis),
             "yOffset": alt.YOffset("measure:N", sort=names),
@@ -185,11 +185,9 @@ def draw_figure(values: dict[str, dict[str, np.ndarray]]) -> Any:
         }
         base = alt.Chart(rows).encode(**encoding)
         bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
-        points = base.mark_point(filled=True, size=55).encode(
-            x="mean:Q", shape=alt.Shape("measure:N", sort=names, legend=None)
-        )
-        charts.append((bars + points).properties(width=230, height=alt.Step(13)))
-    return alt.hconcat(*charts, spacing=30).resolve_scale(color="independent", shape="independent")
+        points = base.mark_point(filled=True, size=55).encode(x="mean:Q")
+        charts.append((bars + points).properties(width=230, height=alt.Step(9)))
+    return alt.hconcat(*charts, spacing=24).resolve_scale(color="independent")
 
 
 def main() -> None:

@@ -29,8 +29,9 @@ def isotropy(
     Returns:
         `zeta`: mean cosine between tokens. `zeta_adjusted`: mean cosine within clusters, after centring.
         `zeta_adjusted_corrected`: zeta_adjusted minus its mean over permuted coordinates. It responds to
-        skewness and to unequal norms; `isoscore` shows how evenly directions are used. `log_isotropy`,
-        `k` (number of clusters), and the other columns of the table `geometry`. A value that the
+        skewness and to unequal norms; `isoscore` shows how evenly directions are used.
+        `zeta_adjusted_excess`: zeta_adjusted minus its mean over random directions with the same norms.
+        `log_isotropy`, `k` (number of clusters), and the other columns of the table `geometry`. A value that the
         states do not define (constant states, fewer than 3 tokens) is None, and `reason` states why.
 
     Raises:

