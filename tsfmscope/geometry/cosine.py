@@ -162,8 +162,8 @@ def adjusted_cosine(
     permutations, directions: number of draws of each null. p = 2 min(#{≤} + 1, #{≥} + 1) / (draws + 1), at most 1.
     With 39 draws, p is 0.05 where ζ′ lies outside all draws. K-means also cuts a single isotropic cloud, and its parts
     are not isotropic. directed.p is therefore the larger of that within the clusters and that of all rows as one
-    cluster. A larger p does not show that the states are isotropic: residuals of equal norm have the same sum of
-    cosines whatever their covariance is.
+    cluster. A larger p does not show isotropy: residuals of equal norm have the same sum of cosines whatever their
+    covariance is.
 
     Left out: clusters of fewer than min_cluster rows (not types), and clusters of one type or of equal rows, which have
     no ζ. Constant states and a single token therefore give None. NaN and infinity are not detected (NaN rows
@@ -274,7 +274,9 @@ def directed_cosines(
         for _ in range(draws):
             rows = parts[rng.integers(len(parts), size=width)]
             lengths = np.sqrt(np.einsum("dn,dn->n", rows, rows))
-            yield rows * (rng.choice([-1, 1], n) * norms / lengths).astype(np.float32)
+            # In place: a new array of this size costs as much as all other steps.
+            rows *= (rng.choice([-1, 1], n) * norms / lengths).astype(np.float32)
+            yield rows
 
     return _redrawn_cosines(residuals, types, redraw) if draws else np.zeros(0)
 
@@ -308,17 +310,17 @@ def _redrawn_cosines(
     counts = np.bincount(kinds)
     starts = np.concatenate([[0], np.cumsum(counts[:-1])])
     largest = np.abs(residuals).max() or 1.0
-    columns = np.ascontiguousarray((residuals[order] / largest).T, dtype=np.float64)  # [d, N], types together
-    means = np.add.reduceat(columns, starts, axis=1) / counts
-    # Index of each row's type.
-    own = np.repeat(np.arange(len(counts)), counts)
-    differences = (columns - means[:, own]).astype(np.float32) if len(counts) < len(own) else None
-    shares, zetas = (counts / len(own)).astype(np.float32), []
+    is_own = len(counts) == len(order)
+    columns = np.ascontiguousarray((residuals[order] / largest).T, np.float32 if is_own else np.float64)  # [d, N]
+    means = columns if is_own else np.add.reduceat(columns, starts, axis=1) / counts
+    differences = 0 if is_own else (columns - np.repeat(means, counts, axis=1)).astype(np.float32)
+    shares, zetas = (counts / len(order)).astype(np.float32), []
     for drawn in redraw(means.astype(np.float32)):
         # BLAS reads whole vectors of memory, and what lies beyond the array may set the flag "invalid".
         with np.errstate(invalid="ignore"):
             drawn -= (drawn @ shares)[:, None]
-        zetas.append(_cosine(drawn if differences is None else drawn[:, own] + differences, counts, starts))
+        rows = drawn if is_own else np.repeat(drawn, counts, axis=1) + differences
+        zetas.append(_cosine(rows, counts, starts))
     return np.array(zetas).clip(-1, 1)
 
 
