@@ -197,12 +197,12 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, metavar="FILE", help="PNG, SVG or PDF to draw the second table to")
     arguments = parser.parse_args()
     layers, draws = (QUICK_LAYERS, QUICK_DRAWS) if arguments.quick else (LAYERS, DRAWS)
-    print(f"| isotropic states, {layers:,} layers each | permuted | directions |\n| --- | --- | --- |")
+    print("| isotropic states | layers | permuted | directions |\n| --- | --- | --- | --- |")
     found = {}
     for name, case in CASES.items():
         shares = {column: float(values.mean()) for column, values in measure(case, layers).items()}
         found[name] = (shares["permuted"], shares["directions"])
-        print(f"| {name} | {shares['permuted']:.3f} | {shares['directions']:.3f} |", flush=True)
+        print(f"| {name} | {layers:,} | {shares['permuted']:.3f} | {shares['directions']:.3f} |", flush=True)
     print(f"\n{TITLE}\n| {'--- | ' * (len(COLUMNS) + 1)}".rstrip())
     values = {name: measure(case, draws) for name, case in SEEN.items()}
     for name, own in values.items():
