@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from store import dumps, files, generated_checks
 from store.errors import CheckFailed, StoreError
 from store.schema import TABLES, Table, arrow_schema, isotropy_measures, view_meaning
+from tsfmscope.files import TEMPORARY
 
 logger = logging.getLogger(__name__)
 # Pinned because DuckDB 1.4 cannot open a file in DuckDB 2.0's own format.
@@ -91,7 +92,7 @@ def build(
         list(pool.map(files.verify, rows))
     with files.translate_full_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{files.TEMPORARY}*-{glob.escape(path.name)}*"):
+        for left in path.parent.glob(f"{TEMPORARY}*-{glob.escape(path.name)}*"):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
     with files.atomic(path) as temporary:
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from blake3 import blake3
 
 from store.errors import DamagedFile, StaleInput, StoreFull
 from store.schema import to_arrow
+from tsfmscope.files import TEMPORARY, write_atomic
 
 # Key of the checksum in the footer's key-value metadata.
 CHECKSUM_KEY = "file_blake3"
@@ -35,8 +35,6 @@ CHECKSUM_PREFIX = CHECKSUM_KEY.encode() + bytes([0x18, CHECKSUM_WIDTH])
 
 # (path, inode, mtime in ns, size) of each file that this process has verified.
 _verified: set[tuple[str, int, int, int]] = set()
-# Prefix of files that are being written; readers ignore them.
-TEMPORARY = ".tmp-"
 ROWS_PER_GROUP = 16_384
 ZSTD_LEVEL = 1
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -110,22 +108,11 @@ def atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
     It is renamed to `path` when the block ends without an error.
 
-    An existing file is replaced, never written into, because DVC's cache may be linked to it. durable:
-    whether to force the file and its folder to the disk; if False, the caller does so later with `sync`.
-    Raises StoreFull if the disk is full or not writable.
+    An existing file is replaced, never written into, because DVC's cache may be linked to it. durable: as in
+    `write_atomic`. Raises StoreFull if the disk is full or not writable.
     """
-    temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
-    with translate_full_disk(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            if durable:
-                sync(temporary)
-            os.replace(temporary, path)
-            if durable:
-                sync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with translate_full_disk(path), write_atomic(path, durable=durable) as temporary:
+        yield temporary
 
 
 @contextmanager
@@ -143,15 +130,6 @@ def translate_full_disk(path: Path) -> Iterator[None]:
             f"cannot write {path}: {os.strerror(error.errno)}. {hint}, then run the same command again: "
             "it continues from the stored results",
         ) from error
-
-
-def sync(path: Path) -> None:
-    """Force a file or folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from store import catalogue, files, query
 from store.schema import TABLES
 from tsfmscope.errors import QueryError
+from tsfmscope.files import TEMPORARY
 from tsfmscope.functions import results
 
 # Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
@@ -41,7 +42,7 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
             raise QueryError(f"{database}: expected tables with rows, found none; nothing was saved")
         with files.translate_full_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=files.TEMPORARY, dir=folder) as scratch:
+            with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as scratch:
                 for name in names:
                     rows = connection.sql(f'select * from "{name}"').to_arrow_table()
                     files.write_parquet(Path(scratch, f"{name}.parquet"), rows.cast(_as_saved(name, rows.schema)))

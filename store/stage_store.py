@@ -30,6 +30,7 @@ from store.errors import DamagedPart
 from store.lock import Lock
 from store.schema import arrow_schema, to_arrow
 from store.table_parts import TableParts
+from tsfmscope.files import sync
 
 logger = logging.getLogger(__name__)
 # Dumps verified in parallel.
@@ -212,7 +213,7 @@ class StageStore:
             # Dumps, then their folders, are forced to the disk before rows name them.
             dumps_here = [path for name in rows["path"].to_pylist() if (path := self.root / name).is_file()]
             for path in [*dumps_here, *sorted({path.parent for path in dumps_here})]:
-                files.sync(path)
+                sync(path)
         self.tables[name].append(rows)
         keys = set(rows["job_key"].to_pylist())
         self._stored |= keys

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from store.errors import StoreError
-from store.files import FULL, READ_ONLY, TEMPORARY
+from store.files import FULL, READ_ONLY
 from store.lock import is_held
+from tsfmscope.files import TEMPORARY
 
 FOLDER = Path("data/.status")
 

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from store import files
 from store.errors import DamagedFile, StoreFull
+from tsfmscope.files import sync
 
 logger = logging.getLogger(__name__)
 # Approximate number of rows of a compacted file.
@@ -103,11 +104,11 @@ class TableFolder:
                 if first <= _number(path) <= last:
                     path.unlink()
             os.replace(merged, self.path / f"part-{last:08d}.parquet")
-            files.sync(self.path)
+            sync(self.path)
 
     def _install(self) -> None:
         """Replace all files by the files of `.next`; this can be repeated after a kill."""
-        files.sync(self.path)
+        sync(self.path)
         fresh = {f"{n:05d}.parquet" for n in range(int((self._next / "commit").read_text()))}
         for path in self.files():
             if path.name not in fresh or (self._next / path.name).exists():
@@ -115,7 +116,7 @@ class TableFolder:
         for name in sorted(fresh):
             if (self._next / name).exists():
                 os.replace(self._next / name, self.path / name)
-        files.sync(self.path)
+        sync(self.path)
         (self._next / "commit").unlink()
         self._next.rmdir()
 

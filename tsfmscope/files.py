@@ -41,19 +41,21 @@ PROBE = b"\0" * 4096
 
 
 @contextlib.contextmanager
-def write_atomic(path: Path) -> Iterator[Path]:
+def write_atomic(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path next to `path`, which is renamed to it if the block ends without an error.
 
-    Missing parent folders are made. An existing file is replaced, never written into. The file and its folder are
-    forced to the disk.
+    Missing parent folders are made. An existing file is replaced, never written into. durable: whether to force the
+    file and its folder to the disk; if False, the caller does so later with `sync`.
     """
     temporary = path.parent / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        sync(temporary)
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
-        sync(path.parent)
+        if durable:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
