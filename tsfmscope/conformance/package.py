@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from tsfmscope.conformance.checkpoints import Checkpoint
 from tsfmscope.conformance.subject import NotApplicable, demand, distance
 from tsfmscope.models.base import Forecaster
-from tsfmscope.models.common.capture import Point
+from tsfmscope.models.common.capture import Point, Stack, capture, points
 from tsfmscope.models.common.checkpoint_folder import COMPRESSED
 from tsfmscope.models.facts import Package
 from tsfmscope.models.registry import family_class
@@ -160,35 +159,23 @@ def _run(network: Any, model: Family, windows: Windows, tokens: Tokens) -> Packa
 @contextmanager
 def _captured(network: Any, model: Family, tokens: Tokens) -> Iterator[States]:
     """Collect the states of the package's modules that have the names of ours, from the first call of each."""
-    import torch
-
     names = {id(module): name for name, module in model.network.named_modules()}
     states: States = {}
-    handles = []
 
-    def keep(key: Point, value: Any) -> None:
-        tensor = value if isinstance(value, torch.Tensor) else value[0]
-        states.setdefault(key, tensor.detach().float().cpu().numpy().copy())
+    def find(ours: Any) -> Any:
+        return network.get_submodule(names[id(ours)])
 
-    def keep_input(key: Point, module: Any, args: Any, keywords: Any) -> None:
-        keep(key, args[0] if args else next(iter(keywords.values())))
+    def keep(point: Point, tensor: Any) -> Any:
+        states.setdefault(point, tensor.float().cpu().numpy().copy())
+        return tensor
 
-    def keep_output(key: Point, module: Any, args: Any, output: Any) -> None:
-        keep(key, output)
-
-    for stack, ours in model._pass(tokens).stacks.items():
-        theirs = [network.get_submodule(names[id(block)]) for block in ours.blocks]
-        first = partial(keep_input, (stack, 0, False))
-        handles.append(theirs[0].register_forward_pre_hook(first, with_kwargs=True))
-        modules = {(stack, layer, False): module for layer, module in enumerate(theirs, start=1)}
-        if ours.norm is not None:
-            modules[stack, len(theirs), True] = network.get_submodule(names[id(ours.norm)])
-        handles += [module.register_forward_hook(partial(keep_output, key)) for key, module in modules.items()]
-    try:
+    stacks = {
+        name: Stack([find(block) for block in ours.blocks], None if ours.norm is None else find(ours.norm))
+        for name, ours in model._pass(tokens).stacks.items()
+    }
+    inputs, outputs, _ = points(stacks)
+    with capture(outputs, inputs, keep):
         yield states
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _aligned(package_states: States, key: Point, ours: np.ndarray, package: Package) -> np.ndarray:

@@ -72,7 +72,7 @@ def run_captured(one_pass: Pass, windows: int, batch: int) -> Iterator[LayerStat
     block l, counted from 1 (residual stream). The last layer after the stack's norm follows. Axes before the
     last two, such as a channel axis, are flattened into the window axis.
     """
-    inputs, outputs, order = _points(one_pass.stacks)
+    inputs, outputs, order = points(one_pass.stacks)
     yield from _run(one_pass.forward, inputs, outputs, order, range(0, windows, batch))
 
 
@@ -86,7 +86,7 @@ def run_kept(one_pass: Pass, windows: int, batch: int, rows_by_stack: Mapping[st
     """
     import torch
 
-    inputs, outputs, order = _points({name: stack for name, stack in one_pass.stacks.items() if name in rows_by_stack})
+    inputs, outputs, order = points({name: stack for name, stack in one_pass.stacks.items() if name in rows_by_stack})
     states: dict[Point, torch.Tensor] = {}
     for part in even_batches(windows, batch):
         with torch.inference_mode(), capture(outputs, inputs, _row_copier(states, rows_by_stack, part)):
@@ -147,7 +147,7 @@ def _run(
         yield LayerStates(*point, np.concatenate(parts.pop(point)))
 
 
-def _points(
+def points(
     stacks: Mapping[str, Stack],
 ) -> tuple[dict[Point, torch.nn.Module], dict[Point, torch.nn.Module], list[Point]]:
     """Return the modules whose input is a layer's state, those whose output is, and all points in order."""
