@@ -136,9 +136,7 @@ class MoiraiFamily(BlockFamily, Forecaster):
         config: the `required` keys, and any of `defaults`; they are named as the arguments of the network's class.
         Raises ValueError, which names the key and the value that are wrong.
         """
-        full = checkpoint_folder.filled_config(config, cls.required, cls.defaults, cls.name)
-        if wrong := cls.find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = checkpoint_folder.filled_config(config, cls.required, cls.defaults, cls.name, cls.find_problem)
         return cls(checkpoint_folder.build(lambda: cls.make_network(full), seed), full)
 
     @classmethod

@@ -89,9 +89,7 @@ class PatchTST(Pretrained, Forecaster):
         """
         from transformers import PatchTSTConfig, PatchTSTForPrediction
 
-        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name, _find_problem)
         return cls(checkpoint_folder.build(lambda: PatchTSTForPrediction(PatchTSTConfig(**full)), seed))
 
     @classmethod

@@ -71,9 +71,7 @@ class TimesFMFamily(Pretrained, Forecaster):
         Keys of the config are named as in the package: all of REQUIRED, and those of `defaults` where they
         differ. ValueError for keys that are missing or unknown, and for a config that cannot be used.
         """
-        full = checkpoint_folder.filled_config(config, REQUIRED, cls.defaults, cls.name)
-        if wrong := cls._find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = checkpoint_folder.filled_config(config, REQUIRED, cls.defaults, cls.name, cls._find_problem)
         config_class, network_class = cls._classes()
         return cls(checkpoint_folder.build(lambda: network_class(config_class(**full)), seed))
 

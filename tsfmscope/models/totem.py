@@ -81,9 +81,7 @@ class Totem(Pretrained, Forecaster):
         """
         from tsfmscope.models.totem_network import TotemConfig, TotemNetwork
 
-        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name, _find_problem)
         return cls(checkpoint_folder.build(lambda: TotemNetwork(TotemConfig(**full)), seed))
 
     @classmethod

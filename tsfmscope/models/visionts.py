@@ -88,9 +88,7 @@ class VisionTS(Pretrained, Forecaster):
         those of DEFAULTS where they differ. ValueError for keys that are missing or unknown, and for a config
         that cannot be used.
         """
-        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name, _find_problem)
         return cls(checkpoint_folder.build(lambda: _make_network(full), seed))
 
     @classmethod

@@ -221,9 +221,7 @@ class WaveToken(T5Ids, T5Family):
         are missing or unknown, where a length is not a multiple of 2^levels, and for a wavelet or a threshold
         that cannot be used.
         """
-        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name)
-        if wrong := _find_problem(full):
-            raise ValueError(f"{cls.name} config: {wrong}")
+        full = checkpoint_folder.filled_config(config, REQUIRED, DEFAULTS, cls.name, _find_problem)
         t5_config = make_config(full, full["n_tokens"], wavetoken_config={k: full[k] for k in (*OWN, *SAMPLING)})
         return cls(checkpoint_folder.build(lambda: cls._network_class({})(t5_config), seed))
 

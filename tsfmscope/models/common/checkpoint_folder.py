@@ -85,18 +85,23 @@ def broken_checkpoint(problem: str) -> ModelError:
 
 
 def filled_config(
-    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str
-) -> dict[str, Any]:
+    config: Mapping[str, Any], required: tuple[str, ...], defaults: Mapping[str, Any], location: str,
+    find_problem: Callable[[dict[str, Any]], str | None] = lambda full: None,
+) -> dict[str, Any]:  # fmt: skip
     """Return the config, filled up with defaults.
 
-    location: name for the error messages. Raises ValueError, which names the keys that are missing or unknown.
+    location: name for the error messages. find_problem: returns what is wrong with the filled config, None if nothing
+    is. Raises ValueError, which names the keys that are missing or unknown, or the problem.
     """
     allowed = set(required) | set(defaults)
     if unknown := sorted(set(config) - allowed):
         raise ValueError(f"{location} config: got unknown keys {unknown}, expected only {sorted(allowed)}")
     if missing := [key for key in required if key not in config]:
         raise ValueError(f"{location} config: keys {missing} are missing, expected {list(required)}")
-    return {**defaults, **config}
+    full = {**defaults, **config}
+    if wrong := find_problem(full):
+        raise ValueError(f"{location} config: {wrong}")
+    return full
 
 
 def build(make: Callable[[], Network], seed: int) -> Network:
