@@ -7,8 +7,7 @@ from typing import Any
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table
-from tsfmscope.errors import printable
+from tsfmscope.cli.output import print_lines, print_table
 from tsfmscope.functions.ablate import MEANING, SUFFIXES, Ablation, ablate
 
 EXAMPLES = """
@@ -31,8 +30,7 @@ def _show(result: Ablation) -> None:
     table = result.table()
     print_table(result.title, [*table.columns], table.to_numpy().tolist())
     typer.echo(MEANING)
-    for sentence in result.sentences():
-        typer.echo(printable(sentence))
+    print_lines(result.sentences())
 
 
 COMMAND = Command(ablate, _show, _facts, EXAMPLES, files=(FILES, SUFFIXES))

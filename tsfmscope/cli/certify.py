@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table
+from tsfmscope.cli.output import print_lines, print_table
 from tsfmscope.errors import NOT_CERTIFIED, TOO_FEW, printable
 from tsfmscope.functions.certify import CertifyResult, certify
 from tsfmscope.report.render import SUFFIXES
@@ -42,8 +42,7 @@ def _show(result: CertifyResult) -> None:
         )
     ]
     print_table("", ["condition", "value", "limit", ""], conditions)
-    for sentence in (*result.notes(), result.describe_exclusion(), result.describe_outcome()):
-        typer.echo(printable(sentence))
+    print_lines((*result.notes(), result.describe_exclusion(), result.describe_outcome()))
 
 
 COMMAND = Command(

@@ -8,7 +8,7 @@ import pandas as pd
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table
+from tsfmscope.cli.output import print_lines, print_table
 from tsfmscope.errors import printable
 from tsfmscope.functions.compare import MEANING, SUFFIXES, Comparison, compare, name_layers
 
@@ -33,8 +33,7 @@ def _show(comparison: Comparison) -> None:
         moved = comparison.moved.assign(layer=name_layers(comparison.moved)).drop(columns="normed")
         print_table("How far each layer moved: 1 − CKA", [*moved], [[*row.values()] for row in _rows(moved)])
     typer.echo(MEANING)
-    for sentence in comparison.sentences():
-        typer.echo(printable(sentence))
+    print_lines(comparison.sentences())
 
 
 COMMAND = Command(

@@ -13,8 +13,7 @@ import typer
 
 from tsfmscope.cli.certify import CODES
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table
-from tsfmscope.errors import printable
+from tsfmscope.cli.output import print_lines, print_table
 from tsfmscope.files import check_new
 from tsfmscope.functions.compress import CompressedModel, compress
 from tsfmscope.functions.faster import FasterModel
@@ -125,9 +124,8 @@ def _show_ways(model: FasterModel) -> None:
     print_table("", ["", *WAYS], [
         [row["way"], *(_in_unit(row[name], unit) for name, unit in WAYS.values())] for row in measured
     ])  # fmt: skip
-    for row in _records(model.ways):
-        if row["reason"] is not None:
-            typer.echo(printable(f"not measured: {row['way']}: {row['reason']}"))
+    missing = [row for row in _records(model.ways) if row["reason"] is not None]
+    print_lines(f"not measured: {row['way']}: {row['reason']}" for row in missing)
 
 
 def _ways_sentences(model: FasterModel, folder: Path) -> list[str]:
@@ -157,8 +155,7 @@ def _show(model: CompressedModel | FasterModel, folder: Path) -> None:
     if isinstance(model, FasterModel):
         _show_ways(model)
         model.save(folder)
-        for sentence in _ways_sentences(model, folder):
-            typer.echo(printable(sentence))
+        print_lines(_ways_sentences(model, folder))
         return
     costs = _save(model, folder)["costs"]
     if model.ladder:
@@ -172,8 +169,7 @@ def _show(model: CompressedModel | FasterModel, folder: Path) -> None:
     if model.judged is not None and len(model.judged.tasks) > 1:
         print_table("", [*COLUMNS], [[row[name] for name in COLUMNS.values()] for row in model.judged.tasks])
         typer.echo("wql and mase of several data sets: geometric mean")
-    for sentence in _sentences(model, folder):
-        typer.echo(printable(sentence))
+    print_lines(_sentences(model, folder))
 
 
 def _exit_code(model: CompressedModel | FasterModel) -> int:

@@ -7,8 +7,7 @@ from typing import Any
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table, with_spread
-from tsfmscope.errors import printable
+from tsfmscope.cli.output import print_lines, print_table, with_spread
 from tsfmscope.functions.inspect import COLUMNS, MEANING, SUFFIXES, LayerReport, inspect
 
 EXAMPLES = """
@@ -44,10 +43,8 @@ def _show_layers(report: LayerReport) -> None:
     print_table(report.title, [name.format(**values) for name in COLUMNS], lines)
     typer.echo(MEANING.format(**values))
     logged = {f"{note}." for note in report.notes}
-    for sentence in report.sentences():
-        if sentence not in logged:
-            typer.echo(printable(sentence))
-    typer.echo(printable(str(report.license)))
+    print_lines(sentence for sentence in report.sentences() if sentence not in logged)
+    print_lines([str(report.license)])
 
 
 COMMAND = Command(inspect, _show_layers, _layers_json, EXAMPLES, files=(FILES, SUFFIXES))

@@ -73,6 +73,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     console().print(table)
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each text as one line; control characters are escaped."""
+    for line in lines:
+        typer.echo(printable(line))
+
+
 def print_findings(title: str, findings: Sequence[Finding]) -> None:
     """Print the checks of a family or a checkpoint, and their number by verdict."""
     rows = []

@@ -8,8 +8,7 @@ import pandas as pd
 import typer
 
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table
-from tsfmscope.errors import printable
+from tsfmscope.cli.output import print_lines, print_table
 from tsfmscope.functions.probe import STATES, SUFFIXES, ProbeReport, probe
 from tsfmscope.models.types import name_layer
 
@@ -49,8 +48,7 @@ def _show_scores(report: ProbeReport) -> None:
     names = [name_layer(layer, normed=normed) for layer, normed in layers]
     print_table(report.title, ["factor", "", *names, "±", "directions", *controls], rows)
     typer.echo(MEANING)
-    for note in report.notes:
-        typer.echo(printable(f"{note}."))
+    print_lines(f"{note}." for note in report.notes)
 
 
 COMMAND = Command(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from tsfmscope.cli.from_function import Command
-from tsfmscope.cli.output import print_table
-from tsfmscope.errors import INTERRUPTED, printable
+from tsfmscope.cli.output import print_lines, print_table
+from tsfmscope.errors import INTERRUPTED
 from tsfmscope.functions.score import SUFFIXES, ScoreResult, score
 
 EXAMPLES = """
@@ -23,8 +21,7 @@ FILES = "File: .html (a page with plot and table), .png, .svg, .pdf (the plot), 
 def _show(result: ScoreResult) -> None:
     table = result.table()
     print_table(result.title, [*table.columns], table.to_numpy().tolist())
-    for sentence in result.sentences():
-        typer.echo(printable(sentence))
+    print_lines(result.sentences())
 
 
 COMMAND = Command(

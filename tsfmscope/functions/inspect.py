@@ -101,7 +101,7 @@ class LayerReport:
     def _write_page(self, path: Path) -> None:
         from tsfmscope.report.single_model import render_page
 
-        path.write_text(render_page(self.title, self.layers, list(self.sentences())), encoding="utf-8")
+        path.write_text(render_page(self.title, self.layers, COLUMNS, list(self.sentences())), encoding="utf-8")
 
     def _draw(self) -> Chart:
         from tsfmscope.report.single_model import draw_layers

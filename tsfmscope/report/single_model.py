@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -17,23 +17,8 @@ from tsfmscope.report.page.texts import TEXTS
 from tsfmscope.report.render import draw_inline
 from tsfmscope.report.style import COLOURS, WIDTHS, Chart
 
-# Heading of the table -> column.
-COLUMNS = {
-    "stack": "stack", "layer": "layer", "tokens": "n_tokens", "ζ": "zeta", "ζ′": "zeta_adjusted",
-    "ζ′ − null": "zeta_adjusted_corrected", "K": "k", "IsoScore": "isoscore", "d({share:g})": "effective_dimension",
-    "d/width": "dimension_share", "rank({epsilon:g})": "numerical_rank", "width": "width",
-}  # fmt: skip
 # Symbols of the definitions in texts.yaml that the table and the figures show.
 DEFINED = ("ζ", "ζ′", "ζ′ − null", "IsoScore", "d(0.8)", "rank(0.01)")
-STYLE = (
-    ":root{--ink:#1c2126;--soft:#5a626b;--line:#b9b5ab;--grid:#e6e3dc;--raised:#fff}"
-    ".tip{position:fixed;padding:.3rem .5rem;white-space:pre-line;background:#fff;border:1px solid #b9b5ab;"
-    "font-size:.85rem;pointer-events:none}.tip[hidden]{display:none}"
-    "body{font:15px/1.5 system-ui,sans-serif;color:#1c2126;background:#fff;"
-    "max-width:75rem;margin:2rem auto;padding:0 1rem}p,dd{max-width:60rem}"
-    "table{border-collapse:collapse;font-size:.9rem}td,th{padding:.25rem .7rem;text-align:right;white-space:nowrap;"
-    "border-bottom:1px solid #dedbd3}div.scroll,div.plot{overflow-x:auto}dt{font-weight:600}dd{margin:0 0 .4rem 1.5rem}"
-)
 # Title, label of the y axis, column -> name.
 PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
@@ -46,10 +31,10 @@ PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
 HEIGHT = 280
 
 
-def render_page(title: str, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+def render_page(title: str, rows: pd.DataFrame, columns: Mapping[str, str], notes: Sequence[str] = ()) -> str:
     """Return a self-contained HTML page that needs no network: figures, a table of the layers, and definitions.
 
-    rows: as for `draw_layers`. notes: paragraphs under the title.
+    rows: as for `draw_layers`. columns: heading of the table -> column of the rows. notes: paragraphs under the title.
     """
     parts = [f"<p>{escape(note)}</p>" for note in notes]
     for position, (heading, chart) in enumerate(draw_layers(rows)):
@@ -61,29 +46,31 @@ def render_page(title: str, rows: pd.DataFrame, notes: Sequence[str] = ()) -> st
         for term, meaning in TEXTS["definitions"].items()
         if term in DEFINED
     )
-    parts += ["<h2>Layers</h2>", _table(rows), f"<h2>What the numbers mean</h2><dl>{definitions}</dl>"]
+    parts += ["<h2>Layers</h2>", _table(rows, columns), f"<h2>What the numbers mean</h2><dl>{definitions}</dl>"]
     return build_page(title, parts)
 
 
 def build_page(title: str, parts: Sequence[str]) -> str:
     """Return a self-contained HTML page with this title and these parts, which are HTML."""
-    script = files("tsfmscope.report.page").joinpath("tip.js").read_text("utf-8")
+    script, style = (
+        files("tsfmscope.report.page").joinpath(name).read_text("utf-8") for name in ("tip.js", "model.css")
+    )
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts, f"<script>{script}</script>"])
     policy = f"default-src 'none'; script-src {hash_script(script)}; style-src 'unsafe-inline'; img-src data:"
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+        f"<title>{escape(title)}</title><style>{style}</style>"
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
 
 
-def _table(rows: pd.DataFrame) -> str:
+def _table(rows: pd.DataFrame, columns: Mapping[str, str]) -> str:
     """Return the layers as an HTML table; –: no value."""
     values: dict[str, Any] = {"share": rows["share"].iloc[0], "epsilon": rows["epsilon"].iloc[0]}
     primes = rows["normed"].map({True: "′", False: ""})
     named = rows.assign(layer=rows["layer"].astype(str) + primes)
-    columns = {heading.format(**values): column for heading, column in COLUMNS.items() if column in named}
-    return build_rows(named[list(columns.values())].set_axis(list(columns), axis=1))
+    shown = {heading.format(**values): column for heading, column in columns.items() if column in named}
+    return build_rows(named[list(shown.values())].set_axis(list(shown), axis=1))
 
 
 def build_rows(rows: pd.DataFrame) -> str:

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import Browser, needs_chromium, start_chromium
 from tests.tsfmscope.report.conftest import HOSTILE
+from tsfmscope.functions.inspect import COLUMNS
 from tsfmscope.report import single_model
 from tsfmscope.report.page import page as report
 from tsfmscope.report.page import run_page
@@ -208,7 +209,7 @@ def test_the_page_of_one_model_draws_under_a_policy_that_allows_no_other_script(
     measures = [column for _, _, columns in PANELS for column in columns]
     rows = pd.DataFrame([{"stack": HOSTILE, "layer": layer, "normed": False} for layer in range(3)])
     rows = rows.assign(share=0.8, epsilon=0.01, **dict.fromkeys(measures, 0.5))
-    text = single_model.render_page(HOSTILE, rows)
+    text = single_model.render_page(HOSTILE, rows, COLUMNS)
     path = tmp_path / "model.html"
     path.write_text(text, encoding="utf-8")
     browser.open(path)
