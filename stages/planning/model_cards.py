@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from stages.config.params import Params
 from stages.planning.checkpoints import CARD, LOG
 from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
@@ -27,40 +29,11 @@ from tsfmscope.training.corpora import SHARDS
 from tsfmscope.training.options import Recipe
 from tsfmscope.training.pretraining import RUN_RECORD
 
-# Source of a mixture -> description.
-SOURCES = {
-    "kernelsynth": "KernelSynth: random samples of Gaussian processes",
-    "tsmixup": "TSMixup: weighted sums of KernelSynth series and bundled real series",
-    "bundled": "bundled real series",
-    "priors": "random series with the features of real ones: seasons, trends, walks, noise, counts, gaps",
-    "periodic": "random periodic series with little noise",
-    "real": "real series of the files that recipe.json names",
-    "weekdays": "random series whose daily profile differs on weekends and holidays",
-    "text": "bytes of the English help texts of Python",
-    "images": "crops of the two sample photographs of scikit-learn",
-    "tables": "random tables",
-}
-
-
 # Rows that `python -m bench.skill` wrote, next to the folder of committed checkpoints.
 SKILL = Path("docs/results/skill.csv")
-NOT_MEASURED = """\
-Not measured. In a checkout, `python -m bench.skill --models {name}` measures it, and `tsfmscope commit-checkpoints`
-then writes it here.
-"""
-MEASURED = """\
-Measured by `python -m bench.skill` for the weights with the fingerprint `{weights}`, on the last windows of at most
-{series} series per data set, with at most 512 steps of context. Errors are divided by those of point seasonal naive on
-the same windows: below 1 the model is better. Means are geometric, with 95 % bootstrap intervals over data sets. The
-guided sets guided the recipe; the report sets chose nothing.
-
-"""
+TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 RATIO_TITLES = "WQL ratio | MAE ratio"
 NOTE = "<!-- Written by `tsfmscope commit-checkpoints`, which replaces changes that are made by hand. -->"
-TRAIN_AGAIN = """\
-In a params.yaml whose `models` name it, set `checkpoints.committed: null` and run `dvc repro checkpoints`. The recipe
-is in recipe.json. Another machine gives other weights, because rounding differs.
-"""
 
 
 def commit(params: Params, folder: Path) -> list[str]:
@@ -95,7 +68,7 @@ def card_text(folder: Path, recipes: Mapping[str, Recipe]) -> str:
             "Model and training": _facts(folder, recipe),
             "Use": _use(folder, package),
             "Skill": _skill(folder),
-            "Train it again": TRAIN_AGAIN,
+            "Train it again": TEXTS["train_again"],
         },
         note=NOTE,
         library_name=package.name if package else "tsfmscope",
@@ -115,7 +88,7 @@ def license_of_workspace() -> str | None:
 def _data(recipes: Mapping[str, Recipe], name: str) -> str:
     """Describe the training data: a table of the sources with their shares, and the real series among them."""
     recipe = recipes[name]
-    descriptions, real = dict(SOURCES), []
+    descriptions, real = dict(TEXTS["sources"]), []
     if recipe.corpus is not None:
         corpus = json.loads(Path(recipe.corpus, CORPUS_FILE).read_text())
         kind = f"source {corpus.get('source', 'kernelsynth')}, {_percent(corpus['tsmixup'])} of the series TSMixup"
@@ -188,9 +161,9 @@ def _skill(folder: Path) -> str:
     measured = read_rows(SKILL) if SKILL.is_file() else []
     rows = [row for row in measured if (row["model"], row["weights"]) == (folder.name, weights)]
     if not rows:
-        return NOT_MEASURED.format(name=folder.name)
+        return str(TEXTS["not_measured"]).format(name=folder.name)
     means, ratios = group_skill(rows), dataset_ratios(rows)
-    text = MEASURED.format(weights=weights, series=max(row["series"] for row in means))
+    text = str(TEXTS["measured"]).format(weights=weights, series=max(row["series"] for row in means)) + "\n"
     cells = (
         [
             row["group"],

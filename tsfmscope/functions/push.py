@@ -36,20 +36,8 @@ logger = logging.getLogger("tsfmscope")
 WITHOUT_PATHS = (INDEX, "tokenizer.json")
 UNKNOWN_LICENSE = "not known; it is that of the base model"
 
-LOAD_ONNX = """```python
-import numpy as np
-import onnxruntime
-from huggingface_hub import hf_hub_download
-
-{data}session = onnxruntime.InferenceSession(hf_hub_download("{name}", "model.onnx"))
-# [batch, {context}]: the last {context} values of each series, NaN where one is missing or the series has not begun
-context = np.full((1, {context}), np.nan, dtype=np.float32)
-context[0, -3:] = 1.0, 2.0, 3.0
-(quantiles,) = session.run(["quantiles"], {inputs})  # [batch, {levels}, {horizon}]
-```
-
-`onnx.json` has the quantile levels, and the names, types and shapes of inputs and outputs.
-"""
+# How to load an ONNX model, in its card.
+LOAD_ONNX = Path(__file__).with_name("load_onnx.md")
 CARD = "README.md"
 # Files that are uploaded next to the weights: those that this project and transformers write. Others may be pickles or
 # the user's own.
@@ -186,7 +174,7 @@ def _usage(name: str, facts: Facts) -> str:
     data = (
         f'hf_hub_download("{name}", "{MODEL}.data")\n' if f"{MODEL}.data" in facts.description.get("files", {}) else ""
     )
-    return LOAD_ONNX.format(
+    return LOAD_ONNX.read_text("utf-8").format(
         name=name, data=data, inputs=f"{{{inputs}}}", levels=len(facts.description["levels"]), **shape
     )
 

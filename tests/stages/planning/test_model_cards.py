@@ -17,7 +17,7 @@ import yaml
 
 from stages.config.params import Params, load
 from stages.planning.checkpoints import CARD
-from stages.planning.model_cards import NOT_MEASURED, SKILL, card_text, commit
+from stages.planning.model_cards import SKILL, TEXTS, card_text, commit
 from stages.planning.model_folders import publish, work_folder
 from stages.planning.training import MODELS, training_job
 from tasks.job import Result
@@ -85,7 +85,7 @@ def test_a_card_states_data_and_training_and_is_the_same_each_time(trained: tupl
     assert stated["processor"] == processor_name("cpu") and stated["steps"] == "2"
     assert stated["parameters"] == f"{registry.facts(folder)['parameters']:,}"
     assert "| 75 % |" in card and "| 25 % |" in card and "No real series." in card
-    assert NOT_MEASURED.format(name="tiny") in card
+    assert TEXTS["not_measured"].format(name="tiny") in card
     expected = {"library_name": "chronos-forecasting", "pipeline_tag": "time-series-forecasting"}
     assert header(card) == expected | {"tags": ["chronos-bolt", "tsfmscope"]}
     verify_sums(folder)
@@ -118,7 +118,7 @@ def test_a_committed_checkpoint_that_is_not_in_data_gets_its_card_alone(
     assert after == before
     assert {facts(card)[name] for name in ("hours of training", "processor", "torch")} == {"not recorded"}
     assert "Real series: the first 80 % of sunspots, co2, elnino, nile, macrodata" in card
-    assert NOT_MEASURED.format(name=NANO) in card
+    assert TEXTS["not_measured"].format(name=NANO) in card
 
 
 def test_a_card_has_the_measured_skill_of_its_weights_alone(trained: tuple[Params, Result]) -> None:
@@ -140,7 +140,7 @@ def test_a_card_has_the_measured_skill_of_its_weights_alone(trained: tuple[Param
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     write_sums(folder)
-    assert NOT_MEASURED.format(name="tiny") in card_text(folder, trained[0].checkpoints.recipes)
+    assert TEXTS["not_measured"].format(name="tiny") in card_text(folder, trained[0].checkpoints.recipes)
 
 
 @pytest.mark.parametrize(
