@@ -34,14 +34,14 @@ def infer(
     hypotheses: the tests for which the confirming half of the data sets is read, and no others.
     p-values are adjusted over each printed table, that is over the rows of one study and one view.
     """
-    wanted = {hypothesis.row for hypothesis in hypotheses}
+    claimed_rows = {hypothesis.row for hypothesis in hypotheses}
     rows = [
         *_correlation_rows(connection, options),
-        *_sign_rows(connection, options, wanted),
+        *_sign_rows(connection, options, claimed_rows),
         *_change_rows(connection, options),
         *_rank_rows(connection, options),
         *_advice_rows(connection, options),
-        *population_rows(connection, options, wanted),
+        *population_rows(connection, options, claimed_rows),
     ]
     rows = [{k: None if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()} for row in rows]
     printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -65,7 +65,7 @@ def _correlation_rows(connection: duckdb.DuckDBPyConnection, options: SeededOpti
 
 
 def _sign_rows(
-    connection: duckdb.DuckDBPyConnection, options: SeededOptions, wanted: Collection[tuple[str, ...]]
+    connection: duckdb.DuckDBPyConnection, options: SeededOptions, claimed_rows: Collection[tuple[str, ...]]
 ) -> Iterator[dict[str, Any]]:
     names = 'study, kind, measure, pair, half, statistic, "cluster", model, answer'
     families = _families(connection)
@@ -74,7 +74,7 @@ def _sign_rows(
         row = _pair_row(*identity) | {"statistic": statistic}
         if half == "confirmed":
             row["answer"] = ANSWERS["confirmed"]
-            if (row["study"], row["answer"], row["measure"], row["grouping"], statistic) not in wanted:
+            if (row["study"], row["answer"], row["measure"], row["grouping"], statistic) not in claimed_rows:
                 continue
         clusters, models, answers = zip(*pairs, strict=True)
         of_models = [families.get(model, model) for model in models]

@@ -128,12 +128,12 @@ def frozen_commit(path: Path) -> dict[str, Any]:
 
 
 def population_rows(
-    connection: duckdb.DuckDBPyConnection, options: SeededOptions, wanted: Collection[tuple[str, ...]]
+    connection: duckdb.DuckDBPyConnection, options: SeededOptions, claimed_rows: Collection[tuple[str, ...]]
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of `inference` of the answers in ANSWERS, from the view population_units.
 
     The exploring half is tested for every measure, grouping and error; the confirming half for the hypotheses in
-    `wanted` alone, which are named by `Hypothesis.row`.
+    `claimed_rows` alone, which are named by `Hypothesis.row`.
     """
     columns = ", ".join(_Unit._fields)
     statement = f"select study, measure, {columns} from population_units order by all"
@@ -143,7 +143,7 @@ def population_rows(
         for block, answer in ANSWERS.items():
             members = [unit for unit in units if unit.half == block]
             for error, grouping in itertools.product(STATISTICS, (*GROUPS, "within_runs")):
-                if block == "confirmed" and (study, answer, measure, grouping, STATISTICS[error]) not in wanted:
+                if block == "confirmed" and (study, answer, measure, grouping, STATISTICS[error]) not in claimed_rows:
                     continue
                 columns_of_test = _test(members, grouping, error, options, study, measure, block)
                 names = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
