@@ -26,7 +26,7 @@ RULES = {
     "largest_context": "largest context",
     "chance": "chance",
 }
-CAPTION = "NMSE divided by that of the best choice: geometric mean over data sets, with 95 % bootstrap intervals."
+CAPTION = "NMSE divided by that of the best choice: geometric mean over data sets, with 95 % intervals."
 
 
 def build_section(answer: Answer) -> Section:

@@ -40,7 +40,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         f"models have less error, as Shelim et al. 2025 claim.{NOT_EVENNESS}"
     )
     if is_number(mean["spearman"]):
-        interval = ", with its 95 % bootstrap interval" if is_number(mean["low"]) else ", without an interval"
+        interval = ", with its 95 % interval" if is_number(mean["low"]) else ", without an interval"
         caption += f" Diamond: mean of the {len(rows)} correlations{interval}."
     if len(names) > 1:
         caption += f" Filled: {names[0]}; open: {', '.join(names[1:])}."
