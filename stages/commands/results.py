@@ -179,7 +179,7 @@ def infer_results(
     """Compute the statistics of saved results anew.
 
     \b
-    tsfmscope test-results docs/results/population --hypotheses params/hypotheses/population.yaml
+    tsfmscope test-results docs/results/mine
 
     The tables inference and hypotheses of the folder are replaced. Data sets that are kept for confirming hypotheses
     are read for those of the file only.

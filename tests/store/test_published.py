@@ -125,6 +125,7 @@ def test_each_verdict_of_a_number(answer, changes: dict[str, Any], quantity: str
     assert (found["note"] is not None) == lacks
 
 
+WITHIN = "the interval, and what would be found in 80 % of samples, lie within 0.1 of 0.5"
 ABOVE = "the interval lies above 0.5, and p is at most 0.05"
 SIGN = {
     "answer": "sign_test", "measure": "zeta_adjusted_corrected", "grouping": "dataset",
@@ -140,7 +141,13 @@ SIGN = {
         ({"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.2}, "undecided", "p is above 0.05"),
         ({"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.04}, "undecided", "the interval holds 0.5"),
         ({"estimate": 0.5, "low": 0.3, "high": 0.7, "p": 1.0}, "undecided", "p is above 0.05"),
-        ({"estimate": 0.5, "low": 0.41, "high": 0.59, "p": 1.0}, "no effect", "the interval lies within 0.1 of 0.5"),
+        ({"estimate": 0.5, "low": 0.41, "high": 0.59, "p": 1.0, "detectable": 0.59}, "no effect", WITHIN),
+        ({"estimate": 0.5, "low": 0.41, "high": 0.59, "p": 1.0}, "undecided", "p is above 0.05"),
+        (
+            {"estimate": 0.5, "low": 0.41, "high": 0.59, "p": 1.0, "detectable": 0.61},
+            "undecided",
+            "p is above 0.05; an effect of 0.61 would be found in 80 % of samples",
+        ),
         ({"estimate": 0.5, "low": 0.41, "high": 0.6, "p": 1.0}, "undecided", "p is above 0.05"),
         (
             {"estimate": 0.6, "low": 0.4, "high": 0.8, "p": 0.2, "detectable": 0.75},

@@ -189,6 +189,8 @@ def test_the_examples_of_help_run(folder: Path, name: str, monkeypatch: pytest.M
     monkeypatch.setattr(faster._Writer, "ways", lambda self: {way: make(self)[way] for way in ("torch", "ONNX")})
     for setting, value in (("BATCHES", (1,)), ("THREADS", (1,)), ("ROUNDS", 6)):
         monkeypatch.setattr(ways, setting, value)
+    if name == "test-results":
+        assert run("save-results", "docs/results/mine").exit_code == 0
     command = tuple(name.split())
     said = run(*command, "--help")
     assert said.exit_code == 0

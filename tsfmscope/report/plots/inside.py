@@ -38,7 +38,7 @@ def draw(study: StudyTables, models: Sequence[str]) -> Iterator[Figure]:
         title = "What a training learns, and when"
         yield Figure("learning", draw_learning(trainings), f"{title}: one panel per factor.", caption, title)
     probes = study.rows("probes", PROBES)
-    for key, rows in probes.groupby("model", sort=False) if not len(trainings) else ():
+    for key, rows in probes[~probes["model"].isin(trainings["run"])].groupby("model", sort=False):
         model = str(key)
         bars = " Bars: 95 % intervals over series. Untrained states are of random weights of the same shape."
         for figure, part, chart, more in (
