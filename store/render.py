@@ -5,7 +5,6 @@ Columns are addressed by position, because an SQL result may repeat a name.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -22,11 +21,6 @@ import pyarrow.parquet as pq
 
 from store import files
 from tsfmscope.errors import UNPRINTABLE, QueryError, printable
-
-# Largest number of rows that a terminal shows, half of them the first and half the last.
-MOST = 40
-# Largest number of rows that DuckDB shows at once.
-BLOCK = 9_999
 
 
 def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
@@ -54,21 +48,9 @@ def render(table: pa.Table, form: str, *, terminal: bool = False) -> str:
     return buffer.getvalue().removesuffix("\n")
 
 
-def box(table: pa.Table, width: int | None = None) -> str:
-    """Return rows as DuckDB's shell shows them; control characters are escaped.
-
-    width: characters of a line that may leave out columns and the end of a text, in a table of at most MOST rows;
-    without it, everything is shown, with the heading again every BLOCK rows.
-    """
-    if not table.num_columns:
-        return "0 rows"
-    limits, block = {"max_width": width, "max_rows": MOST}, table.num_rows
-    if width is None:
-        limits, block = dict.fromkeys(("max_width", "max_col_width", "max_rows"), 2**31), BLOCK
-    with duckdb.connect() as connection, contextlib.redirect_stdout(io.StringIO()) as shown:
-        for first in range(0, max(1, table.num_rows), max(1, block)):
-            connection.from_arrow(table.slice(first, block)).show(**limits)
-    return printable(shown.getvalue().rstrip("\n"), keep="\n")
+def short_text(value: Any) -> str:
+    """Shorten a value for a terminal: floats to six digits, lists to three items, texts to their last line."""
+    return printable(_short(value, 6))
 
 
 def write(rows: pa.Table, form: str, out: Path) -> None:
@@ -146,6 +128,17 @@ def to_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: to_json(item) for key, item in value.items()}
     return value if isinstance(value, str | int | bool) or value is None else str(value)
+
+
+def _short(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    if isinstance(value, list):
+        head = ", ".join(_short(item, 4) for item in value[:3])
+        return f"[{head}{f', … {len(value)} items' if len(value) > 3 else ''}]"
+    if isinstance(value, str) and len(lines := value.strip().splitlines()) > 1:
+        return f"{lines[-1].strip()} (last of {len(lines)} lines)"
+    return cell_text(to_json(value)).strip("\r\n")
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stages.commands import RESULTS, Results
-from tsfmscope.cli.output import Json, print_json, print_table, stdout_for_json
+from tsfmscope.cli.output import Json, print_json, print_many_rows, print_table, stdout_for_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,14 +88,10 @@ def print_rows(rows: pa.Table, form: Format, show_all: bool = False) -> None:
     """Print rows as a table, CSV, JSON or Markdown."""
     from store import render
 
-    terminal = sys.stdout.isatty()
     if form is Format.table:
-        is_cut = terminal and not show_all
-        typer.echo(render.box(rows, shutil.get_terminal_size().columns if is_cut else None))
-        if is_cut and rows.num_rows > render.MOST:
-            typer.echo(f"{rows.num_rows:,} rows; --all or another --format shows all")
+        print_many_rows(rows.column_names, render.python_rows(rows), render.short_text, is_complete=show_all)
     else:
-        typer.echo(render.render(rows, form.value, terminal=terminal))
+        typer.echo(render.render(rows, form.value, terminal=sys.stdout.isatty()))
 
 
 def tables(

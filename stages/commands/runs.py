@@ -209,12 +209,7 @@ def failures(
 
     if not any(path.is_dir() for path in data.glob("[!.]*")):
         raise ParamsError(f"no results in {data}; `make repro` (or `dvc repro`) makes them, `dvc pull` brings them")
-    rows = list_failures(data, full=full)
-    if as_json:
-        print_rows(rows, Format.json)
-    else:
-        print_table("", rows.column_names, [row.values() for row in rows.to_pylist()])
-        typer.echo(f"{rows.num_rows:,} failed")
+    print_rows(list_failures(data, full=full), Format.json if as_json else Format.table)
 
 
 def retry(as_json: Json = False) -> None:

@@ -161,6 +161,20 @@ def test_json_holds_no_nan() -> None:
     ]
 
 
+def test_cells_shorten_numbers_and_lists() -> None:
+    table = pa.table({"x": [1 / 3], "list": [[1.0, 2.0, 3.0, 4.0]]})
+    (cells,) = render.python_rows(table)
+    assert list(map(render.short_text, cells)) == ["0.333333", "[1, 2, 3, … 4 items]"]
+
+
+def test_a_cell_of_a_traceback_is_its_last_line() -> None:
+    text = "Traceback (most recent call last):\n  in f\nValueError: got NaN\n"
+    table = pa.table({"traceback": [text], "message": ["one line\n"]})
+    (cells,) = render.python_rows(table)
+    assert list(map(render.short_text, cells)) == ["ValueError: got NaN (last of 3 lines)", "one line"]
+    assert json.loads(render.render(table, "json"))[0]["traceback"] == text
+
+
 def test_importing_the_store_loads_no_heavy_package_and_makes_no_file(tmp_path: Path) -> None:
     heavy = "('torch', 'ray', 'pandas')"
     imports = "import sys; from store import catalogue, stage_store"

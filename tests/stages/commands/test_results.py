@@ -42,6 +42,7 @@ class TestSql:
         assert (code, complaint) == (0, "")
         assert "loss" in shown
         assert "[1]" in shown
+        assert shown.rstrip().endswith("1 row")
         ask = ("sql", "--results", database, "select model, loss from training")
         assert run(*ask, "--format", "csv") == (0, "model,loss\nm,2.0\n", "")
         for form in (["--json"], ["--format", "json"]):
@@ -190,7 +191,7 @@ def test_failures_are_read_from_the_outs_also_where_the_pipeline_ended_with_them
     with StageStore(empty / "heads", tables=["training"], companion=tmp_path / "c", stage="heads"):
         pass
     code, text, _ = run("failures", "--data", empty)
-    assert (code, text.splitlines()[-1]) == (0, "0 failed")
+    assert (code, text.splitlines()[-1]) == (0, "0 rows")
     assert json.loads(run("failures", "--data", empty, "--json")[1]) == []
 
 
