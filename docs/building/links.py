@@ -23,6 +23,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "docs/results/ranks": "studies/index.md",
     "docs/results/compression": "studies/index.md",
     "docs/results/population": "population.md",
+    "docs/results/confirmation": "population.md",
     "tsfmscope/cli": "reference/commands.md",
     "stages/config": "reference/params.md",
     "store/tables": "tables.md",
