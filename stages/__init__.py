@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+from tsfmscope.files import read_packaged
 
 # Folder of DVC's outputs, relative to the repository's root.
 DATA = "data"
@@ -40,7 +40,7 @@ class Stage:
 
 def _read() -> Iterator[Stage]:
     """Yield the stages of stages.yaml, whose paths are under DATA; a stage that sweeps writes its timings too."""
-    stages = yaml.safe_load(Path(__file__).with_name("stages.yaml").read_text("utf-8"))
+    stages = read_packaged(Path(__file__).with_name("stages.yaml"))
     for name, facts in stages.items():
         if facts.get("sweeps"):
             facts["writes"].append(f"timings/{name}")

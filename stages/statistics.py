@@ -16,7 +16,7 @@ from stages.planning.population_tests import Hypothesis, frozen_commit, hypothes
 from stages.planning.sources import tables
 from store import catalogue
 from store.files import write_rows
-from store.saved_results import find_tables
+from store.saved_results import STATISTICS, find_tables
 from tsfmscope.statistics.options import SeededOptions
 
 OUT = Path(DATA, "statistics", "inference.parquet")
@@ -67,7 +67,7 @@ def infer_saved(folder: Path, hypotheses_file: Path | None, options: SeededOptio
     QueryError if there are no saved results.
     """
     hypotheses, commit = read_frozen(hypotheses_file)
-    sources = {name: paths for name, paths in find_tables(folder).items() if name not in ("inference", "hypotheses")}
+    sources = {name: paths for name, paths in find_tables(folder).items() if name not in STATISTICS}
     with tempfile.TemporaryDirectory() as scratch:
         catalogue.build(path := Path(scratch, "units.duckdb"), sources, is_checked=False)
         with store.open(path, threads=1) as connection:

@@ -16,6 +16,8 @@ from tsfmscope.functions import results
 
 # Tables that are not saved unless they are named: large vectors, and what a run keeps about its own jobs and files.
 LEFT_OUT = ("embeddings_sample", "timings", "dumps", "study_jobs")
+# Statistics of all rows of a folder: those of a batch say nothing about the others.
+STATISTICS = ("inference", "hypotheses")
 # Tables with a row per window or cell, whose numbers are saved in float32: seven digits at half the size.
 IN_FLOAT32 = ("forecasts", "validation", "geometry")
 
@@ -78,8 +80,16 @@ def connect(path: Path | str, *, threads: int | None = None) -> duckdb.DuckDBPyC
 
 
 def find_tables(folder: Path) -> dict[str, list[Path]]:
-    """Return table -> its files in a folder that `save` wrote, and in its subfolders. QueryError if there are none."""
-    found = {name: sorted(folder.glob(f"{name}.parquet")) + sorted(folder.glob(f"*/{name}.parquet")) for name in TABLES}
+    """Return table -> its files in a folder that `save` wrote, and in its subfolders, without the STATISTICS of these.
+
+    Raises QueryError if there are none.
+    """
+    found = {name: [*folder.glob(f"{name}.parquet")] for name in TABLES}
+    found |= {
+        name: paths + sorted(folder.glob(f"*/{name}.parquet"))
+        for name, paths in found.items()
+        if name not in STATISTICS
+    }
     if not any(found.values()):
         raise QueryError(
             f"{folder}: no saved results: expected TABLE.parquet files, as `tsfmscope save-results` writes"

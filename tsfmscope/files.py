@@ -17,11 +17,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tsfmscope.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     import pandas as pd
 
 # Function that writes a file of this path.
@@ -137,6 +139,16 @@ def read_bytes(path: Path, largest: int) -> bytes:
 def read_text(path: Path, largest: int) -> str:
     """Read a regular file of at most `largest` bytes as UTF-8. Raises OSError, UnicodeDecodeError."""
     return read_bytes(path, largest).decode("utf-8")
+
+
+def read_packaged(path: Path | Traversable) -> Any:
+    """Return the content of a YAML file of this project.
+
+    libyaml, where PyYAML has it, takes a twentieth of the time.
+    """
+    import yaml
+
+    return yaml.load(path.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def file_sum(path: Path) -> str:

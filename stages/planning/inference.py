@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.planning.population_tests import ANSWERS, Hypothesis, population_rows
+from stages.planning.population_tests import ANSWERS, Hypothesis, key_of, population_rows
 from tsfmscope.statistics import means, selection_regret
 from tsfmscope.statistics.options import SeededOptions
 from tsfmscope.statistics.permutation import adjust
@@ -74,7 +74,7 @@ def _sign_rows(
         row = _pair_row(*identity) | {"statistic": statistic}
         if half == "confirmed":
             row["answer"] = ANSWERS["confirmed"]
-            if (row["study"], row["answer"], row["measure"], row["grouping"], statistic) not in claimed_rows:
+            if key_of(row) not in claimed_rows:
                 continue
         clusters, models, answers = zip(*pairs, strict=True)
         of_models = [families.get(model, model) for model in models]

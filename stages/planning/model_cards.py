@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from stages.config.params import Params
 from stages.planning.checkpoints import CARD, LOG
 from stages.planning.dataset_skill import GENERATED, WITH_BUNDLED
@@ -18,6 +16,7 @@ from stages.planning.training import MODELS, recipes, training_jobs
 from store.files import write_text
 from tsfmscope.defaults import HELD_OUT
 from tsfmscope.errors import ModelError
+from tsfmscope.files import read_packaged
 from tsfmscope.forecasting.skill import dataset_ratios, group_skill, interval, read_rows
 from tsfmscope.models import registry
 from tsfmscope.models.cards import loading_code, make_card, make_table
@@ -31,7 +30,7 @@ from tsfmscope.training.pretraining import RUN_RECORD
 
 # Rows that `python -m bench.skill` wrote, next to the folder of committed checkpoints.
 SKILL = Path("docs/results/skill.csv")
-TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+TEXTS = read_packaged(Path(__file__).with_suffix(".yaml"))
 RATIO_TITLES = "WQL ratio | MAE ratio"
 NOTE = "<!-- Written by `tsfmscope commit-checkpoints`, which replaces changes that are made by hand. -->"
 

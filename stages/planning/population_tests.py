@@ -37,6 +37,8 @@ GROUPS: dict[str, Callable[[str, str], str]] = {
     "inside_families": lambda family, size: family,
     "across_seeds": lambda family, size: f"{family} {size}",
 }
+# Columns that identify the test of a hypothesis in `inference`.
+KEY = ("study", "answer", "measure", "grouping", "statistic")
 # Error -> the name of its statistic in `inference`.
 STATISTICS = {"nmse": "spearman", "wql": "spearman_wql"}
 # Bytes of a file of hypotheses.
@@ -67,7 +69,7 @@ class Hypothesis(Strict):
 
     @property
     def row(self) -> tuple[str, ...]:
-        """Columns that identify its row of `inference`: study, answer, measure, grouping and statistic."""
+        """Values of KEY."""
         return self.study, self.answer, self.measure, self.grouping, self.statistic or STATISTICS[self.error or "nmse"]
 
     @property
@@ -143,11 +145,15 @@ def population_rows(
         for block, answer in ANSWERS.items():
             members = [unit for unit in units if unit.half == block]
             for error, grouping in itertools.product(STATISTICS, (*GROUPS, "within_runs")):
-                if block == "confirmed" and (study, answer, measure, grouping, STATISTICS[error]) not in claimed_rows:
-                    continue
-                columns_of_test = _test(members, grouping, error, options, study, measure, block)
-                names = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
-                yield {**names, "statistic": STATISTICS[error], **columns_of_test}
+                row = {"study": study, "answer": answer, "measure": measure, "grouping": grouping, "block": block}
+                row |= {"statistic": STATISTICS[error]}
+                if block == "explored" or key_of(row) in claimed_rows:
+                    yield row | _test(members, grouping, error, options, study, measure, block)
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the values of KEY of a row of `inference`."""
+    return tuple(row[name] for name in KEY)
 
 
 def hypothesis_columns(hypotheses: Sequence[Hypothesis], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -159,8 +165,7 @@ def hypothesis_columns(hypotheses: Sequence[Hypothesis], rows: Sequence[Mapping[
 
     tests: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        key = (row["study"], row["answer"], row["measure"], row["grouping"], row["statistic"])
-        tests.setdefault(key, []).append(row)
+        tests.setdefault(key_of(row), []).append(row)
     for hypothesis in hypotheses:
         if (count := len(tests.get(hypothesis.row, []))) != 1:
             known = sorted({f"{key[0]} {key[2]} {key[3]} {key[4]}" for key in tests if key[1] == hypothesis.answer})

@@ -53,6 +53,7 @@ NOT_RUN = {
     "docs/own_data.md": ("dvc repro",),
     # tests/docs/test_population.py runs its queries
     "docs/population.md": ("make profile", "tsfmscope plan", "dvc repro", "tsfmscope sql", "tsfmscope test-results"),
+    "docs/results/learning/README.md": ("tsfmscope sql",),
     "docs/results/population/README.md": ("make profile", "dvc repro", "tsfmscope save-results", "tsfmscope sql"),
     "docs/paper_scale.md": (
         "export TSFMSCOPE_DATA", "make repro", "dvc repro geometry", "make submit",

@@ -93,5 +93,8 @@ def test_a_parquet_file_of_several_frequencies_gives_the_series_of_one(tmp_path:
         return sorted(one.freq for one in loaded.series)
 
     assert read() == [*"DDDWWW"] and read(only_freq="W") == [*"WWW"]
+    for change in ({"file": "mixed.csv"}, {"file": "mixed.parquet", "fill": 0.0}):
+        with pytest.raises(ValueError, match="only_freq: expected a Parquet file without options of reading"):
+            DataSet(**block | change, only_freq="W")
     with pytest.raises(DataError, match=r"mixed.parquet: only_freq: no series of frequency 'h'; it has D, W"):
         read(only_freq="h")

@@ -13,12 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from tsfmscope import hub
 from tsfmscope.defaults import PRECISION
 from tsfmscope.errors import ArgumentError, ModelError
-from tsfmscope.files import slug
+from tsfmscope.files import read_packaged, slug
 from tsfmscope.models import registry
 from tsfmscope.models.cards import read_recipe
 from tsfmscope.models.common.checkpoint_folder import is_adapter
@@ -48,7 +46,7 @@ def split_checkpoint(ref: str) -> tuple[str, str]:
 @functools.cache
 def load_catalog() -> dict[str, dict[str, Any]]:
     """Return the models and the recipes of the catalogue, by name."""
-    catalog: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("bundled.yaml").read_text("utf-8"))
+    catalog: dict[str, dict[str, Any]] = read_packaged(Path(__file__).with_name("bundled.yaml"))
     return catalog
 
 

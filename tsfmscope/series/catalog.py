@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-import yaml
+from tsfmscope.files import read_packaged
 
 # Meaning of the values: steps, bytes, pixels or cells.
 Modality = Literal["series", "text", "image", "table"]
@@ -54,7 +54,7 @@ def modality(source: str) -> Modality:
 
 
 def _read(path: Path) -> Mapping[str, Entry]:
-    block: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    block: dict[str, dict[str, Any]] = read_packaged(path)
     names = {field.name for field in fields(Entry)}
     for name, facts in block.items():
         if extra := set(facts) - names:

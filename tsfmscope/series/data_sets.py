@@ -85,6 +85,8 @@ class DataSet(Reading):
     def _source_has_its_field(self) -> DataSet:
         if self.source != "folder" and (given := self.reading.to_dict()):
             raise ValueError(f"{', '.join(given)}: expected source folder, got {self.source!r}; remove them")
+        if self.only_freq is not None and (not str(self.file).endswith(".parquet") or self.reading != AS_FOUND):
+            raise ValueError("only_freq: expected a Parquet file without options of reading; name its items instead")
         need = {"kernelsynth": "kernel", "signals": "signal", "folder": "file"}.get(self.source)
         if need and getattr(self, need) is None:
             raise ValueError(f"source {self.source!r} needs {need!r}; add it, or use a name of catalog.yaml")

@@ -1,7 +1,7 @@
 -- Which hypotheses about the population hold on the data sets that were kept for confirming them?
--- A hypothesis holds, or is reversed, if p_holm is at most alpha (p_by where it is not known); the side of the estimate decides. Otherwise there is no
--- effect if the interval, and what would have been found in 80 % of samples, lie within the margin that was committed
--- with the hypothesis, and the verdict is undecided if not.
+-- A hypothesis holds, or is reversed, if p_holm is at most alpha (p_by where p_holm is not known); the side of the
+-- estimate decides. Otherwise there is no effect if the interval, and what would have been found in 80 % of samples,
+-- lie within the margin that was committed with the hypothesis, and the verdict is undecided if not.
 -- committed: time of the commit of the hypotheses; forecast_from: when the first forecasts of the run began.
 with final as (
     select

@@ -252,11 +252,9 @@ def describe_hypotheses(tests: pd.DataFrame) -> list[str]:
 
 def _count_verdicts(tests: pd.DataFrame) -> str:
     names = {verdict: sorted(map(str, part["name"])) for verdict, part in tests.groupby("verdict")}
-    if set(names) <= {NO_EFFECT, UNDECIDED}:
-        return f"none holds: no test finds an effect, and {len(names.get(UNDECIDED, []))} are undecided"
     texts = [_name_all(names[HOLDS], "holds", "hold") if HOLDS in names else "none holds"]
     texts += [_name_all(names[REVERSED], "is reversed", "are reversed")] if REVERSED in names else []
-    texts += [f"{len(names[NO_EFFECT])} without effect"] if NO_EFFECT in names else []
+    texts += [f"{len(names[NO_EFFECT])} found to have no effect"] if NO_EFFECT in names else []
     texts += [f"{len(names[UNDECIDED])} undecided"] if UNDECIDED in names else []
     texts += [f"{len(names[NOT_TESTED])} could not be tested"] if NOT_TESTED in names else []
     *first, last = texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-import yaml
+from tsfmscope.files import read_packaged
 
 # Part of texts.yaml, which describes it -> its texts.
-TEXTS: dict[str, Any] = yaml.safe_load(files("tsfmscope.report.page").joinpath("texts.yaml").read_text("utf-8"))
+TEXTS: dict[str, Any] = read_packaged(files("tsfmscope.report.page") / "texts.yaml")

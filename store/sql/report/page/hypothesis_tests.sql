@@ -23,7 +23,7 @@ select
     tests.estimate as rho,
     tests.low,
     tests.high,
-    tests.p_by,
+    tests.p_holm,
     tests.detectable,
     if(tests.error = 'wql', confirmed.wql, confirmed.nmse) as n_datasets
 from hypothesis_tests as tests

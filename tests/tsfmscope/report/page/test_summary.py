@@ -144,9 +144,9 @@ def make_tests(*verdicts: str, **columns: Any) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("verdicts", "text"),
     [
-        (["no effect"] * 3, f"Of 3 hypotheses, {HALF}, none holds: no test finds an effect, and 0 are undecided."),
+        (["no effect"] * 3, f"Of 3 hypotheses, {HALF}, none holds and 3 found to have no effect."),
         (["holds"], f"Of 1 hypothesis, {HALF}, 1 holds (a)."),
-        (["holds", "no effect", "holds"], "2 hold (a, c) and 1 without effect."),
+        (["holds", "no effect", "holds"], "2 hold (a, c) and 1 found to have no effect."),
         (["reversed", "undecided"], "none holds, 1 is reversed (a) and 1 undecided."),
         (["reversed", "holds", "reversed", "not tested"], "1 holds (b), 2 are reversed (a, c) and 1 could not be"),
         (["not tested", "not tested"], f"Of 2 hypotheses, {HALF}, none holds and 2 could not be tested."),
