@@ -71,7 +71,8 @@ def test_no_page_or_text_calls_states_isotropic_by_this_measure() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/findings").glob("*.md")]
     # docs/tables.md is made from the texts in store.
     pages = [page for page in pages if page.name != "tables.md"]
-    code = [path for folder in ("stages", "tasks", "store", "tsfmscope") for path in (ROOT / folder).rglob("*.py")]
+    folders, suffixes = ("stages", "tasks", "store", "tsfmscope"), (".py", ".yaml", ".sql")
+    code = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
     for path in [*pages, *code]:
         found = CONCLUDED.search(path.read_text("utf-8"))
         assert found is None, f"{path.relative_to(ROOT)}: {found[0] if found else ''}"

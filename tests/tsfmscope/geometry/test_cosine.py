@@ -297,6 +297,12 @@ def _null(residuals: np.ndarray, types: np.ndarray, count: int, rng: np.random.G
     return np.array(zetas)
 
 
+def check_draws(ours: np.ndarray, slow: np.ndarray) -> None:
+    """Both are 300 draws of one distribution: mean within five standard errors, standard deviation within a quarter."""
+    assert ours.mean() == pytest.approx(slow.mean(), abs=5 * slow.std() / np.sqrt(150) + 1e-6)
+    assert ours.std() == pytest.approx(slow.std(), rel=0.25, abs=1e-6)
+
+
 @pytest.mark.parametrize(("width", "types"), [(4, None), (40, None), (40, 100), (40, 30), (40, 3), (40, 2)])
 def test_the_null_is_that_of_type_means_shuffled_column_by_column(width: int, types: int | None) -> None:
     rng = np.random.default_rng(width)
@@ -305,8 +311,7 @@ def test_the_null_is_that_of_type_means_shuffled_column_by_column(width: int, ty
     residuals = states - states.mean(axis=0)
     ours = permuted_cosines(residuals, kinds, 300, rng)
     slow = _null(residuals, np.arange(120) if kinds is None else kinds, 300, rng)
-    assert ours.mean() == pytest.approx(slow.mean(), abs=5 * slow.std() / np.sqrt(150) + 1e-6)
-    assert ours.std() == pytest.approx(slow.std(), rel=0.25, abs=1e-6)
+    check_draws(ours, slow)
 
 
 def test_a_null_that_moves_nothing_is_the_cosine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,8 +420,7 @@ def test_the_second_null_is_that_of_type_means_in_random_directions(width: int, 
     residuals = states - states.mean(axis=0)
     ours = directed_cosines(residuals, kinds, 300, rng)
     slow = _directed(residuals, np.arange(120) if kinds is None else kinds, 300, rng)
-    assert ours.mean() == pytest.approx(slow.mean(), abs=5 * slow.std() / np.sqrt(150) + 1e-6)
-    assert ours.std() == pytest.approx(slow.std(), rel=0.25, abs=1e-6)
+    check_draws(ours, slow)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
