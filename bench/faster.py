@@ -2,10 +2,10 @@
 
     python -m bench.faster [--quick] [--models NAME ...] [--threads N ...]
 
-The ways are those of `tsfmscope compress --faster`, and `ONNX MatMulNBits`: onnxruntime's own products of 4 bits, in
-blocks of 32, by its own quantiser. Each way is a process of its own; all of them forecast the same windows, of 500
-steps and a horizon of 24, in turn. A name of WIDE is a released shape with random weights; narrower heads and few
-bits, which need calibration, are left out there. Losses are not measured here: `bench.bits`, `tsfmscope certify`.
+The ways are those of `tsfmscope compress --faster`. Each way is a process of its own; all of them forecast the same
+windows, of 500 steps and a horizon of 24, in turn. A name of WIDE is a released shape with random weights; narrower
+heads and few bits, which need calibration, are left out there. Losses are not measured here: `bench.bits`, `tsfmscope
+certify`.
 `--quick`: two ways of one model.
 
 Last line JSON: by model and way, the ratio by threads and batch, memory_mb and start_seconds.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,7 +24,6 @@ from typing import Any
 from bench.forecast_case import SHAPES
 from tsfmscope.compression import ways
 from tsfmscope.compression.export import save
-from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL
 from tsfmscope.compression.ways import Way
 from tsfmscope.functions import faster
 from tsfmscope.functions.load import load, make_case
@@ -38,35 +36,19 @@ MODELS = (
     *("chronos-bolt-mini", "chronos-2-mini", "patchtst-mini", "timesfm-mini", "timesfm-2.5-mini", "moirai-2-mini"),
     *("toto-2-mini", "patchtst-fm-mini", "ttm-mini", "flowstate-mini", *WIDE),
 )
-LOW_BITS = "ONNX MatMulNBits"
 CALIBRATED = ("ONNX few bits", "narrower heads", "ONNX narrower heads")
 
 
 class Writer(faster._Writer):
-    """Writes the ways of one model that are asked for, and LOW_BITS."""
+    """Writes the ways of one model that are asked for."""
 
     only: Sequence[str] = ()
     without: tuple[str, ...] = ()
 
     def ways(self) -> dict[str, Callable[[], Way]]:
         """Return name -> function that writes a way."""
-        found = super().ways() | {LOW_BITS: self._low_bits}
+        found = super().ways()
         return {name: way for name, way in found.items() if name in (self.only or found) and name not in self.without}
-
-    def _low_bits(self) -> Way:
-        import onnx
-        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
-        folder = self.folder / LOW_BITS
-        shutil.copytree(self.folder / "ONNX", folder)
-        quantizer = MatMulNBitsQuantizer(onnx.load(folder / MODEL), bits=4, block_size=32, is_symmetric=True)
-        quantizer.process()
-        (folder / f"{MODEL}.data").unlink(missing_ok=True)
-        onnx.save(quantizer.model.model, folder / MODEL)
-        facts = json.loads((folder / DESCRIPTION).read_text())
-        facts["files"] = {MODEL: (folder / MODEL).stat().st_size}
-        (folder / DESCRIPTION).write_text(json.dumps(facts))
-        return Way(LOW_BITS, "onnx", folder)
 
 
 def measure(name: str, threads: Sequence[int], only: Sequence[str]) -> dict[str, dict[str, float]]:

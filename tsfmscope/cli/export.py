@@ -29,7 +29,8 @@ def _show_exported(exported: Any) -> None:
         typer.echo(f"load it: {e.loader}")
         return
     of_float = f" ({e.float_bytes:,} with float32 weights)" if e.bytes != e.float_bytes else ""
-    float_run = f"{e.float_seconds:.4f} in float32 and " if e.bits == 8 else ""
+    units = {8: " in int8", 4: " in 4 bits"}.get(e.bits, "")
+    float_run = f"{e.float_seconds:.4f} in float32 and " if units else ""
     typer.echo(
         f"{e.folder}: {e.bytes:,} bytes{of_float}, context {e.context}, horizon {e.horizon}, "
         f"{len(e.levels)} quantiles, opset {e.opset}"
@@ -40,7 +41,7 @@ def _show_exported(exported: Any) -> None:
     )
     typer.echo(
         f"seconds of a forecast of {e.timed_series} series, {e.threads} threads: torch {e.torch_seconds:.4f}, "
-        f"onnxruntime {float_run}{e.onnxruntime_seconds:.4f}{' in int8' if e.bits == 8 else ''}"
+        f"onnxruntime {float_run}{e.onnxruntime_seconds:.4f}{units}"
     )
 
 

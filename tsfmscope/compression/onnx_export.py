@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float32, UInt8
 
 from tsfmscope.compression.budget import fastest
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, first_line, n_threads, open_session, run_session
+from tsfmscope.compression.rounding import round_plainly
 from tsfmscope.errors import ModelError
 from tsfmscope.models.base import Forecaster
 from tsfmscope.models.common.low_bits import SHORTEST, Packed, find_grid, to_bytes
@@ -37,6 +41,10 @@ TIMED = 8
 # One frequency of each id of TimesFM 2.0.
 FREQUENCIES = ("D", "W", "Q")
 
+# Domain of onnxruntime's own operators. Groups of its products with few bits: of matrices that are not rounded yet, and
+# the largest that it has.
+ONNXRUNTIME = "com.microsoft"
+LOW_GROUP, LARGEST_GROUP = 32, 256
 # Bytes of weights above which they are in a data file: protobuf's limit is 2 GiB, and the graph takes a part of it.
 LARGEST_FILE = 1_900_000_000
 
@@ -45,7 +53,7 @@ LARGEST_FILE = 1_900_000_000
 class OnnxModel:
     """ONNX model that was written and checked.
 
-    levels: of the quantiles. bits: of matrix products, 32 or 8. bytes: size of the model's files.
+    levels: of the quantiles. bits: of matrix products, 32, 8 or 4. bytes: size of the model's files.
     difference, mean_difference: largest and mean difference from the model's own forecast of `series` random series, in
     the unit of TOLERANCE. torch_seconds, onnxruntime_seconds: of a forecast of `timed_series` series with
     `threads` threads. float_bytes, float_seconds: of the same ONNX model with float32 weights.
@@ -74,12 +82,12 @@ def write_onnx(
 ) -> OnnxModel:
     """Write MODEL and DESCRIPTION to a folder, after a check that forecasts are the model's own.
 
-    Weights of 2 GiB and more are in a data file next to MODEL (`onnx_weights`).
+    Weights of 2 GiB and more are in a data file next to MODEL.
 
     context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
-    DESCRIPTION, such as the base model. bits: 32, or 8 for a model that passed the check and is then quantised
-    (`onnx_weights`), whose forecasts differ. The rounded weights of a compressed model are stored in their bits in any
-    case.
+    DESCRIPTION, such as the base model. bits: 32, or 8 or 4 for a model that passed the check and is then quantised
+    (`quantise_onnx`, `use_low_bit_products`), whose forecasts differ. The rounded weights of a compressed model are
+    stored in their bits with 32 and with 4.
     Raises ValueError for a context or horizon out of range. Raises ModelError for a family without a
     `forecast_graph`, for a model that cannot be exported, and for forecasts that differ by more than TOLERANCE.
     Raises ModuleNotFoundError if packages of the extra onnx are missing.
@@ -105,9 +113,13 @@ def write_onnx(
     of_float = measured = _require_same(_measure(model, graph, folder, checks), model.name)
     if bits == 8:
         quantise_onnx(folder / MODEL)
+    elif bits == 4:
+        use_low_bit_products(folder / MODEL)
+    if bits != 8 and model.compression is not None:
+        pack_weights(folder / MODEL)
+    if bits != 32:
         measured = _measure(model, graph, folder, checks)
     elif model.compression is not None:
-        pack_weights(folder / MODEL)
         measured = _require_same(_measure(model, graph, folder, checks), model.name)
     exported = OnnxModel(
         folder=folder, context=context, horizon=horizon, levels=graph.levels, opset=opset, bits=bits,
@@ -300,21 +312,108 @@ def quantise_onnx(path: Path) -> None:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    model = onnx.load(path, load_external_data=False)
-    products, first = _products(model.graph), _first_products(model.graph)
-    if not products - first:
-        raise ModelError(f"{path.name}: expected products behind the first ones, found none; export without --bits")
+    products = _later_products(onnx.load(path, load_external_data=False).graph, path)
     # onnxruntime advises a preparation that its own documentation calls optional.
     with _only_errors(None), tempfile.TemporaryDirectory(dir=path.parent, prefix=".int8-") as folder:
         quantised = Path(folder) / path.name
         # What is not a product stays in float32, so that the result may be above 2 GiB too.
         quantize_dynamic(
             path, quantised, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True,
-            nodes_to_quantize=sorted(products - first), use_external_data_format=data_path(path).exists(),
+            nodes_to_quantize=sorted(products), use_external_data_format=data_path(path).exists(),
             extra_options={"MatMulConstBOnly": True},
         )  # fmt: skip
         model = onnx.load(quantised)
     save_onnx(model, path)
+
+
+def use_low_bit_products(path: Path) -> None:
+    """Replace an ONNX model by one whose matrix products are onnxruntime's own with few bits (`MatMulNBits`).
+
+    The numbers of a rounded matrix (`find_grid`) stay as they are: those of up to four bits are stored in four, others
+    in eight. Any other matrix is rounded to the nearest numbers of four bits in groups of LOW_GROUP. Only products with
+    eight bits round activations, too, to eight bits by group: with float32 activations they took 1.5 to 15 times as
+    long as those of float32 matrices. As in `quantise_onnx`, products that read the scaled series itself and Gemm stay.
+    Weights of a data file are read one at a time.
+    Raises ModelError if no product is left.
+    """
+    import onnx
+    from onnx import helper
+
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    chosen = _later_products(graph, path)
+    uses = Counter(name for node in graph.node for name in node.input)
+    weights: dict[str, list[Any]] = {}
+    for node in graph.node:
+        # What another node reads too, such as the embedding that is the head, is stored once.
+        if node.name in chosen and uses[node.input[1]] == sum(node.input[1] == name for name in node.input):
+            weights.setdefault(node.input[1], []).append(node)
+    kept = []
+    for weight in graph.initializer:
+        array = _read_weight(weight, path)
+        nodes = weights.get(weight.name, [])
+        if not nodes or array.ndim != 2 or array.dtype != np.float32:
+            kept.append(weight)
+            continue
+        numbers, scales, attributes = _low_bit_factors(np.ascontiguousarray(array.T))
+        names = [f"{weight.name}::{part}" for part in ("numbers", "scales")]
+        kept += [onnx.numpy_helper.from_array(part, name) for part, name in zip((numbers, scales), names, strict=True)]
+        for node in nodes:
+            node.CopyFrom(
+                helper.make_node(
+                    "MatMulNBits", [node.input[0], *names], list(node.output), node.name, domain=ONNXRUNTIME,
+                    **attributes,
+                )
+            )  # fmt: skip
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    model.opset_import.append(helper.make_opsetid(ONNXRUNTIME, 1))
+    save_onnx(model, path)
+
+
+def _low_bit_factors(
+    rows: Float32[np.ndarray, "row column"],
+) -> tuple[UInt8[np.ndarray, "row group byte"], Float32[np.ndarray, "row group"], dict[str, int]]:
+    """Return the numbers, the scales and the attributes of a MatMulNBits whose outputs are the rows of a matrix."""
+    columns = rows.shape[1]
+    packed = find_grid(rows) if columns >= SHORTEST else None
+    if packed is None:
+        packed = find_grid(round_plainly(rows.astype(np.float64), 4, LOW_GROUP, np.ones(columns)).astype(np.float32))
+    assert packed is not None
+    # Of one scale per row: the largest group that divides the row. A power of two, as onnxruntime expects.
+    group = packed.group or max(LOW_GROUP, math.gcd(columns, LARGEST_GROUP))
+    bits = 4 if packed.bits <= 4 else 8
+    shifted = packed.numbers.astype(np.int16) + 2 ** (bits - 1)
+    groups = -(-columns // group)
+    padded = np.pad(shifted, ((0, 0), (0, groups * group - columns)), constant_values=2 ** (bits - 1)).astype(np.uint8)
+    stored = padded.reshape(len(rows), groups, group)
+    if bits == 4:
+        stored = stored[:, :, ::2] | stored[:, :, 1::2] << 4
+    scales = np.broadcast_to(packed.scales, (len(rows), groups)) if packed.group == 0 else packed.scales
+    # 1: float32 activations; 4: int8.
+    level = 1 if bits == 4 else 4
+    attributes = {"K": columns, "N": len(rows), "bits": bits, "block_size": group, "accuracy_level": level}
+    return stored, np.ascontiguousarray(scales), attributes
+
+
+def _later_products(graph: Any, path: Path) -> set[str]:
+    """Return the names of the products but those of `_first_products`; ModelError if there are none."""
+    later = _products(graph) - _first_products(graph)
+    if not later:
+        raise ModelError(f"{path.name}: expected products behind the first ones, found none; export without --bits")
+    return later
+
+
+def _read_weight(weight: Any, path: Path) -> np.ndarray:
+    """Return the values of an initializer, and take them into the model if they are in its data file."""
+    from onnx import TensorProto, external_data_helper, numpy_helper
+
+    if weight.external_data:
+        external_data_helper.load_external_data_for_tensor(weight, str(path.parent))
+        weight.data_location = TensorProto.DEFAULT
+        del weight.external_data[:]
+    array: np.ndarray = numpy_helper.to_array(weight)
+    return array
 
 
 def _products(graph: Any) -> set[str]:
@@ -349,17 +448,12 @@ def pack_weights(path: Path) -> None:
     or of its last dimension. Weights of a data file are read one at a time.
     """
     import onnx
-    from onnx import TensorProto, external_data_helper, numpy_helper
 
     model = onnx.load(path, load_external_data=False)
     graph, kept = model.graph, []
     by_bits: dict[int, list[_Rounded]] = {}
     for weight in graph.initializer:
-        if weight.external_data:
-            external_data_helper.load_external_data_for_tensor(weight, str(path.parent))
-            weight.data_location = TensorProto.DEFAULT
-            del weight.external_data[:]
-        array = numpy_helper.to_array(weight)
+        array = _read_weight(weight, path)
         if (rounded := _find_rounded(weight.name, array)) is None:
             kept.append(weight)
         else:

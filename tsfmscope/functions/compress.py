@@ -165,8 +165,8 @@ def compress(
         certified: instead of `to`: search the smallest file whose mean loss is below this margin, such as 0.02, on
             series that are not yours; then certify it on the data, which are read once.
         faster: instead of `to`: measure the seconds, memory and loss of the ways to run the model (torch, compiled or
-            in int8; ONNX in float32, int8 and few bits; narrower heads), and choose the fastest one that can be saved
-            and loses less than 2 % on series that are not yours; then certify it on the data.
+            in int8; ONNX in float32, int8, four and few bits; narrower heads), and choose the fastest one that can be
+            saved and loses less than 2 % on series that are not yours; then certify it on the data.
         budget_seconds: largest share of torch's seconds, for every measured batch and number of threads, with `faster`,
             which it implies; None: below 1 on average.
         method: compression method of docs/compression.md.

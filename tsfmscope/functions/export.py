@@ -57,13 +57,13 @@ def export(
     onnx: bool = False,
     context: Steps = None,
     horizon: Steps = None,
-    bits: Literal[8, 32] = 32,
+    bits: Literal[4, 8, 32] = 32,
 ) -> Exported | OnnxModel:
     """Write a model as a checkpoint for use elsewhere.
 
     A compressed model gets its original shapes with dense, so that the model's own package loads it. With onnx,
-    forecasts of onnxruntime are compared with the model's own before the folder is made; with 8 bits they differ: the
-    result states by how much, and `certify` tests whether that matters.
+    forecasts of onnxruntime are compared with the model's own before the folder is made; with 8 or 4 bits they differ:
+    the result states by how much, and `certify` tests whether that matters.
 
     Args:
         model: model, as in `inspect`.
@@ -72,7 +72,8 @@ def export(
         onnx: write the forecast as an ONNX model, which onnxruntime runs without torch.
         context: with onnx, steps of the input; None: the most that the model reads.
         horizon: with onnx, steps of the forecast; None: the most of one forward pass.
-        bits: with onnx, 8: int8 weights and activations; 32: float32.
+        bits: with onnx, 8: int8 weights and activations; 4: weights of 4 bits, the least memory for wide models; 32:
+            float32.
 
     Returns:
         Facts of the checkpoint, or of the ONNX model.

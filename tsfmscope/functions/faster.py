@@ -230,6 +230,7 @@ class _Writer:
             "torch int8": partial(self._torch, "torch int8", "int8", in_python + int8),
             "ONNX": lambda: self._onnx("ONNX", model),
             "ONNX int8": lambda: self._onnx("ONNX int8", model, bits=8),
+            "ONNX 4 bits": lambda: self._onnx("ONNX 4 bits", model, bits=4),
         }
         if model.family.compression is None:
             found["narrower heads"] = lambda: self._torch("narrower heads", model=self.narrower_heads)
@@ -273,7 +274,7 @@ class _Writer:
             save_with_record(model.family, folder, {"recipe": recipe, **record, **model.calibration.facts})
         return Way(name, runtime, folder, usage)
 
-    def _onnx(self, name: str, model: Model, bits: Literal[8, 32] = 32) -> Way:
+    def _onnx(self, name: str, model: Model, bits: Literal[4, 8, 32] = 32) -> Way:
         """Export the forecast; the longest context of the graph, but no more than that of the timed forecasts."""
         graph = self._graph(model)
         context = None if graph is None else min(self.case.context, graph.context)

@@ -24,7 +24,14 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.tsfmscope.compression.conftest import TOYS
 from tsfmscope.compression import onnx_export
 from tsfmscope.compression.bits import round_network
-from tsfmscope.compression.onnx_export import TOLERANCE, OnnxModel, pack_weights, quantise_onnx, write_onnx
+from tsfmscope.compression.onnx_export import (
+    TOLERANCE,
+    OnnxModel,
+    pack_weights,
+    quantise_onnx,
+    use_low_bit_products,
+    write_onnx,
+)
 from tsfmscope.compression.onnx_forecaster import DESCRIPTION, MODEL, OnnxForecaster, open_session, run_session
 from tsfmscope.compression.rounding import round_plainly
 from tsfmscope.errors import ModelError
@@ -216,6 +223,35 @@ def test_int8_is_smaller_near_and_leaves_the_first_products_in_float32(tmp_path:
         onnx_model.forecast(short, levels=(0.05, 0.5), samples=1, seeds=[0] * 9)
 
 
+def test_four_bits_are_smaller_near_and_float32_in_between(tmp_path: Path) -> None:
+    model = ChronosBolt.new(WIDE, seed=0)
+    exported = write_onnx(model, tmp_path, context=CONTEXT, horizon=12, origin=ORIGIN, bits=4)
+    assert exported.bytes == (tmp_path / MODEL).stat().st_size < 0.4 * exported.float_bytes
+    assert TOLERANCE < exported.mean_difference < 0.2 and exported.mean_difference < exported.difference < 1
+    description = json.loads((tmp_path / DESCRIPTION).read_text())
+    assert description["bits"] == 4 and description["check"]["tolerance"] is None
+    nodes = onnx.load(tmp_path / MODEL).graph.node
+    assert sum(node.op_type == "MatMulNBits" for node in nodes) == 1 + 6 + 10 + 3  # as with eight bits
+    quantiles = OnnxForecaster.load(tmp_path).forecast(series(CONTEXT, 12), levels=(0.5,), samples=1, seeds=[0] * 9)
+    assert np.isfinite(quantiles.values).all()
+
+
+def test_a_model_of_four_bits_keeps_its_forecasts_in_onnxruntimes_own_products(tmp_path: Path) -> None:
+    model = ChronosBolt.new(WIDE, seed=0)
+    round_network(model.network, 4)
+    model.compression = {"method": "whole-model", "widths": shapes(model.attentions())}
+    exported = write_onnx(model, tmp_path, context=CONTEXT, horizon=12, origin=ORIGIN, bits=4)
+    assert exported.difference <= TOLERANCE and exported.bytes < 0.3 * exported.float_bytes
+    assert any(node.op_type == "MatMulNBits" for node in onnx.load(tmp_path / MODEL).graph.node)
+
+
+def test_flowstate_is_exported_in_four_bits(tmp_path: Path) -> None:
+    """In int8, onnxruntime cannot compute it."""
+    model = family_class("flowstate").new_example(seed=0)
+    exported = write_onnx(model, tmp_path, context=60, horizon=12, origin=ORIGIN, bits=4)
+    assert TOLERANCE < exported.difference < 5 and exported.bytes < exported.float_bytes
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"family": "chronos-bolt"}'])
 def test_a_broken_description_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / DESCRIPTION).write_text(text)
@@ -335,6 +371,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "float32": lambda path: None,
     "int8": quantise_onnx,
     "int8 weights": pack_weights,
+    "own products": use_low_bit_products,
 }
 
 
@@ -501,12 +538,48 @@ def test_errors_are_within_the_steps_of_weights_and_activations(
     assert (np.abs(found - hidden @ second) <= bound + 1e-5 * np.abs(hidden).max()).all()
 
 
-def test_a_graph_without_a_later_product_is_refused_and_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantise", [quantise_onnx, use_low_bit_products])
+def test_a_graph_without_a_later_product_is_refused_and_stays(quantise: Callable[[Path], None], tmp_path: Path) -> None:
     write_chain(tmp_path / "model.onnx", np.ones((4, 3), np.float32))
     before = (tmp_path / "model.onnx").read_bytes()
     with pytest.raises(ModelError, match=r"model\.onnx: expected products behind the first ones, found none"):
-        quantise_onnx(tmp_path / "model.onnx")
+        quantise(tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_bytes() == before
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**31), size=st.floats(-30, 30), rows=st.integers(1, 9), columns=st.integers(1, 150),
+    bits=st.sampled_from([2, 3, 4, 5, 6, 7, 8]), group=st.sampled_from([0, 32, 64]), is_rounded=st.booleans(),
+)  # fmt: skip
+def test_own_products_are_those_of_the_numbers(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, size: float, rows: int, columns: int, bits: int, group: int,
+    is_rounded: bool,
+) -> None:  # fmt: skip
+    """Up to four bits with float32 activations; more bits with eight bits of each group of activations."""
+    rng, path = np.random.default_rng(seed), tmp_path_factory.mktemp("own") / "model.onnx"
+    weight = 10**size * rng.normal(size=(rows, columns)) * (rng.random((rows, 1)) < 0.9)
+    if is_rounded:
+        weight = round_plainly(weight, bits, group, np.ones(columns))
+    first = rng.normal(size=(6, columns)).astype(np.float32)
+    x = rng.normal(size=(4, 6)).astype(np.float32)
+    write_chain(path, first, np.ascontiguousarray(weight.T.astype(np.float32)))
+    use_low_bit_products(path)
+    (node,) = [node for node in onnx.load(path).graph.node if node.op_type == "MatMulNBits"]
+    found_bits = next(attribute.i for attribute in node.attribute if attribute.name == "bits")
+    expected = weight
+    if not is_rounded or columns < 16:
+        expected = round_plainly(weight.astype(np.float32).astype(np.float64), 4, 32, np.ones(columns))
+    assert is_rounded or found_bits == 4
+    (found,) = open_session(path).run(None, {"x": x})
+    hidden = x.astype(np.float64) @ first
+    # The scale of a row of zeros is at most 1.
+    sizes = np.where(expected.any(axis=1), np.abs(expected).max(axis=1), 1.0)
+    largest = np.abs(hidden).sum(axis=1)[:, None] * sizes
+    steps = (
+        1e-6 if found_bits == 4 else np.abs(hidden).max() / np.abs(hidden).sum(axis=1)[:, None] * columns / 127 + 1e-5
+    )
+    assert (np.abs(found - hidden @ expected.T) <= steps * largest).all()
 
 
 def rounded(*shape: int, axis: int = 0, bits: int = 8, group: int = 0) -> np.ndarray:
