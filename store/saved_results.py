@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from store import catalogue, files, query
@@ -22,19 +24,33 @@ STATISTICS = ("inference", "hypotheses")
 IN_FLOAT32 = ("forecasts", "validation", "geometry")
 
 
-def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> dict[str, int]:
+def save(
+    database: Path,
+    folder: Path,
+    tables: frozenset[str] = frozenset(),
+    *,
+    without: frozenset[str] = frozenset(),
+    digits: int | None = None,
+) -> dict[str, int]:
     """Write every table of a catalogue that has rows to `folder`/TABLE.parquet; return their bytes.
 
-    tables: names of the only tables to write; empty means all but LEFT_OUT. Views are not written: SQL makes them of
+    tables: names of the only tables to write; empty means all but LEFT_OUT. without: columns that are saved empty.
+    digits: numbers change by at most 10^-digits of their size; None: as below. Views are not written: SQL makes them of
     the tables. Lists of numbers, such as eigenvalues, and the numbers of IN_FLOAT32 are saved in float32. Tables of an
     earlier save are replaced or deleted once all new files are written. Raises QueryError, and changes nothing, for an
-    unknown table, if there is no database or no row, or if the folder has other Parquet files, which are not ours to
-    delete.
+    unknown table or column, if there is no database or no row, or if the folder has other Parquet files, which are not
+    ours to delete.
     """
     known = [table.name for table in TABLES.values() if table.in_catalogue and not table.is_printed]
-    if unknown := sorted(tables - set(known)):
-        near = ", ".join(query.near(unknown[0], known)) or ", ".join(known)
-        raise QueryError(f"--tables: unknown table {unknown[0]!r}, near: {near}")
+    of_all = [column for name in known for column in TABLES[name].columns]
+    columns = ["job_key", *sorted({one.name for one in of_all} - {one.name for one in of_all if not one.nullable})]
+    for option, given, names in (
+        ("--tables: unknown table", tables, known),
+        ("--without: unknown column", without, columns),
+    ):
+        if unknown := sorted(given - set(names)):
+            near = ", ".join(query.near(unknown[0], names)) or ", ".join(names)
+            raise QueryError(f"{option} {unknown[0]!r}, near: {near}")
     if foreign := sorted(path.name for path in folder.glob("*.parquet") if path.stem not in TABLES):
         raise QueryError(f"{folder}: {foreign[0]} is no table of the results; choose a folder without other files")
     with results.connect(database) as connection:
@@ -47,7 +63,8 @@ def save(database: Path, folder: Path, tables: frozenset[str] = frozenset()) -> 
             with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as scratch:
                 for name in names:
                     rows = connection.sql(f'select * from "{name}"').to_arrow_table()
-                    files.write_parquet(Path(scratch, f"{name}.parquet"), rows.cast(_as_saved(name, rows.schema)))
+                    rows = _smaller(rows.cast(_as_saved(name, rows.schema)), without, digits)
+                    files.write_parquet(Path(scratch, f"{name}.parquet"), rows)
                 for name in names:
                     Path(scratch, f"{name}.parquet").replace(folder / f"{name}.parquet")
         for name in set(TABLES) - set(names):
@@ -103,3 +120,29 @@ def _as_saved(name: str, schema: pa.Schema) -> pa.Schema:
     if name in IN_FLOAT32:
         smaller[pa.float64()] = pa.float32()
     return pa.schema([field.with_type(smaller.get(field.type, field.type)) for field in schema])
+
+
+def _smaller(rows: pa.Table, without: frozenset[str], digits: int | None) -> pa.Table:
+    """Return rows with nothing in the columns of `without`, and with all other numbers rounded to `digits`."""
+    for index, field in enumerate(rows.schema):
+        column = rows.column(index).combine_chunks()
+        if field.name in without:
+            column = pa.array([""] * len(rows)) if field.name == "job_key" else pa.nulls(len(rows), field.type)
+        elif digits is not None and pa.types.is_floating(field.type):
+            column = _rounded(column, digits)
+        elif digits is not None and pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type):
+            column = pa.ListArray.from_arrays(column.offsets, _rounded(column.values, digits), mask=column.is_null())
+        rows = rows.set_column(index, field, column)
+    return rows
+
+
+def _rounded(numbers: pa.Array, digits: int) -> pa.Array:
+    """Return numbers that change by at most 10^-digits of their size: bits below that are 0, which compress well."""
+    values = numbers.to_numpy(zero_copy_only=False)
+    bits = math.ceil(digits * math.log2(10))
+    mantissa, exponent = np.frexp(values)
+    with np.errstate(over="ignore"):
+        rounded = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+    # The largest numbers have no larger one.
+    rounded = np.where(np.isfinite(rounded), rounded, values)
+    return pa.array(rounded.astype(values.dtype), numbers.type, mask=np.asarray(numbers.is_null()))

@@ -142,6 +142,12 @@ def save_results(
             help="Tables to save, with commas; default: all but timings, dumps, study_jobs and embeddings_sample."
         ),
     ] = None,
+    without: Annotated[
+        str | None, typer.Option(help="Columns to save empty, with commas, such as job_key,eigenvalues.")
+    ] = None,
+    digits: Annotated[
+        int | None, typer.Option(min=1, max=15, help="Round numbers, by at most 10^-DIGITS of their size; default: none is.")
+    ] = None,
     results: Annotated[Path, typer.Option(help="DuckDB file of the results.")] = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -149,14 +155,15 @@ def save_results(
 
     \b
     tsfmscope save-results docs/results/mine
+    tsfmscope save-results docs/results/small --without job_key,eigenvalues --digits 4
 
     Whoever has the folder can query it without running anything: `tsfmscope sql --results FOLDER`. Views are made
     from the tables when it is opened.
     """
     from store import saved_results
 
-    names = frozenset(name.strip() for name in tables.split(",")) if tables else frozenset()
-    sizes = saved_results.save(results, folder, names)
+    names, empty = (frozenset(name.strip() for name in (given or "").split(",")) - {""} for given in (tables, without))
+    sizes = saved_results.save(results, folder, names, without=empty, digits=digits)
     if as_json:
         print_json({"folder": str(folder), "bytes": sizes})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store import catalogue, files, query, saved_results
 from store.errors import DamagedFile
@@ -75,6 +78,48 @@ def test_a_folder_is_read_only_and_no_statement_reads_a_file(database: Path, tmp
         for statement in ("delete from training", "create table mine as select 1", f"select * from '{database}'"):
             with pytest.raises(QueryError):
                 query.query(connection, statement)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.floats(width=32), st.just(0.0)), min_size=1),
+    st.integers(1, 6), st.sampled_from([pa.float32(), pa.float64()]),
+)  # fmt: skip
+def test_rounded_numbers_change_by_less_than_a_digit_and_what_is_no_number_stays(
+    values: list[float | None], digits: int, kind: pa.DataType
+) -> None:
+    lists = pa.array([values, None, [], values[:1]], pa.list_(kind))
+    rows = pa.table({"flat": pa.array([*values, None], kind), "n": range(len(values) + 1)})
+    flat = saved_results._smaller(rows, frozenset(), digits)
+    nested = saved_results._smaller(pa.table({"lists": lists}), frozenset(), digits)["lists"].to_pylist()
+    assert flat["n"] == rows["n"] and nested[1:3] == [None, []] and flat.schema == rows.schema
+    for found in (flat["flat"].to_pylist()[:-1], nested[0]):
+        for before, after in zip(values, found, strict=True):
+            if before is None or not math.isfinite(before):
+                assert after == before or (after is not None and math.isnan(after) and math.isnan(before or 0))
+            else:
+                # Of numbers below the smallest normal one, float32 holds fewer digits.
+                assert abs(after - before) <= 10.0**-digits * abs(before) + 1e-44
+
+
+def test_columns_may_be_saved_empty(database: Path, tmp_path: Path) -> None:
+    saved_results.save(database, tmp_path / "all")
+    saved_results.save(database, tmp_path / "less", without=frozenset({"job_key", "eigenvalues"}), digits=4)
+    with saved_results.connect(tmp_path / "all") as before, saved_results.connect(tmp_path / "less") as after:
+        query = "select {}, zeta from geometry order by all"
+        assert after.sql("select count(*) from geometry where eigenvalues is not null or job_key != ''").fetchall() == [
+            (0,)
+        ]
+        expected, found = (
+            one.sql(query.format("model, dataset, condition, stack, layer")).fetchall() for one in (before, after)
+        )
+        assert [row[:-1] for row in found] == [row[:-1] for row in expected]
+        assert [row[-1] for row in found] == pytest.approx([row[-1] for row in expected], rel=1e-4, nan_ok=True)
+    size = [(tmp_path / folder / "geometry.parquet").stat().st_size for folder in ("all", "less")]
+    assert size[1] < size[0]
+    for column in ("eigenvalue", "model", "zeta_"):
+        with pytest.raises(QueryError, match=f"--without: unknown column '{column}', near: "):
+            saved_results.save(database, tmp_path / "none", without=frozenset({column}))
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_second_save_replaces_the_first_and_deletes_what_it_does_not_write(database: Path, tmp_path: Path) -> None:

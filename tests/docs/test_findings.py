@@ -1,0 +1,144 @@
+"""Every number of a page of findings is that of a query, which stands in a comment on the page, over committed rows.
+
+The comment names a folder of saved results, or CSV files by their path in the query. A table that follows a comment
+has the query's numbers, row by row; any other decimal number on the page is one of some query's, rounded as printed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from store import saved_results
+from tests.docs.blocks import ROOT
+
+FOLDER = ROOT / "docs" / "findings"
+PAGES = ("cutting", "theorems")
+COMMENT = re.compile(r"<!-- rows(?: of (\S+))?\n(.*?)-->\n?", re.DOTALL)
+NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?:·10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?")
+# Numbers of definitions: levels, tolerances, and shares of the variance.
+DEFINED = {0.05, 0.1, 0.01, 0.8}
+POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+class Query(NamedTuple):
+    """A query of a page, its rows, and the text that follows it."""
+
+    sql: str
+    rows: list[tuple[object, ...]]
+    after: str
+
+    def numbers(self) -> Iterator[float]:
+        """Yield all numbers of the rows."""
+        for row in self.rows:
+            yield from numbers_of(row)
+
+
+def numbers_of(row: tuple[object, ...]) -> list[float]:
+    return [float(value) for value in row if isinstance(value, int | float) and not isinstance(value, bool)]
+
+
+def queries(page: str) -> list[Query]:
+    """Return the queries of a page, run from the root of the repository."""
+    text, found, before = (FOLDER / f"{page}.md").read_text("utf-8"), [], os.getcwd()
+    os.chdir(ROOT)
+    try:
+        for match in COMMENT.finditer(text):
+            folder, sql = match.groups()
+            opened = saved_results.connect(ROOT / folder) if folder else duckdb.connect()
+            with opened as connection:
+                found.append(Query(sql, connection.execute(sql).fetchall(), text[match.end() :]))
+    finally:
+        os.chdir(before)
+    return found
+
+
+def agrees(printed: str, number: float) -> bool:
+    """Return whether a number is printed rounded, as it is or in percent."""
+    text = printed.replace("−", "-").replace(",", "")
+    mantissa, _, power = text.partition("·10")
+    scale = 10.0 ** int(power.translate(POWERS) or 0)
+    unit = scale * 10.0 ** -len(mantissa.partition(".")[2])
+    return any(abs(float(mantissa) * scale - one) <= 0.501 * unit for one in (number, 100 * number))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_have_the_numbers_of_the_query_above_them(page: str) -> None:
+    tables = 0
+    for query in queries(page):
+        assert query.rows, query.sql
+        if not query.after.startswith("|"):
+            continue
+        tables += 1
+        lines = query.after.split("\n\n", 1)[0].splitlines()[2:]
+        assert len(lines) == len(query.rows), query.sql
+        for line, row in zip(lines, query.rows, strict=True):
+            # Names may have digits.
+            texts = [str(value) for value in row if isinstance(value, str)]
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            cells = [cell for cell in cells if cell.strip("`") not in texts]
+            printed = NUMBER.findall(" ".join(cells))
+            expected = numbers_of(row)
+            assert len(printed) == len(expected), (line, row)
+            for text, number in zip(printed, expected, strict=True):
+                assert agrees(text, number), (line, text, number)
+    assert tables
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_decimal_numbers_in_sentences_are_those_of_a_query(page: str) -> None:
+    known = [number for query in queries(page) for number in query.numbers()]
+    text = COMMENT.sub("", (FOLDER / f"{page}.md").read_text("utf-8"))
+    text = re.sub(
+        r"```.*?```|`[^`]*`|\]\([^)]*\)|^\|.*$|arXiv [\d.]+|Theorems? \d[\d., ]*(?:and \d[\d.]*)?",
+        "",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    for printed in re.findall(r"(?<![\w.])[−-]?\d[\d,]*\.\d+(?![\w.]*\d)(?:·10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?", text):
+        if abs(float(printed.replace("−", "-").partition("·")[0].replace(",", ""))) in DEFINED:
+            continue
+        signs = (printed, printed.lstrip("−-"), f"-{printed}")
+        assert any(agrees(one, number) for one in signs for number in known), printed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_changed_number_is_found(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks above can fail: every table loses its last row."""
+    real = queries(page)
+    first = next(query for query in real if query.after.startswith("|"))
+    _, *lines = first.after.split("\n\n", 1)[0].splitlines()
+    line = next(line for line in reversed(lines) if NUMBER.search(line))
+    wrong = NUMBER.sub("98765", line)
+    changed = first._replace(after=first.after.replace(line, wrong, 1))
+    monkeypatch.setattr("tests.docs.test_findings.queries", lambda page: [changed])
+    with pytest.raises(AssertionError):
+        test_tables_have_the_numbers_of_the_query_above_them(page)
+
+
+def test_the_correlations_of_the_cut_layers_are_those_of_their_rows() -> None:
+    """By scipy, for each predictor and change."""
+    folder = ROOT / "docs" / "results" / "cutting"
+    rows, found = (pd.read_csv(folder / f"{name}.csv") for name in ("bundled", "bundled-correlations"))
+    assert len(rows) == 71 and rows.family.nunique() == 16
+    for row in found.itertuples():
+        if "less" in row.predictor:
+            continue
+        used = rows.dropna(subset=[row.predictor])
+        inside = [
+            stats.spearmanr(layers[row.predictor], layers[row.change]).statistic
+            for _, layers in used.groupby("family") if len(layers) >= 3 and layers[row.predictor].nunique() > 1
+        ]  # fmt: skip
+        low, high = stats.t.interval(0.95, len(inside) - 1, np.mean(inside), stats.sem(inside))
+        assert (row.inside, row.low, row.high) == pytest.approx((np.mean(inside), low, high), abs=1e-5)
+        means = used.groupby("family")[[row.predictor, row.change]].mean()
+        assert row.between == pytest.approx(stats.spearmanr(*means.T.to_numpy()).statistic, abs=1e-5)
+        assert (row.families, row.n_between) == (len(inside), len(means))
