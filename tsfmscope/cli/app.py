@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import gc
 import importlib
 import os
@@ -25,6 +26,7 @@ PROGRAM = PACKAGE
 ALLOCATIONS = 200_000
 # Base class of typer's errors about options and arguments, which has no public name.
 USAGE_ERROR: Any = typer.BadParameter.__base__
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 # Command -> module and name of its function or `Command`, and its line of `tsfmscope --help`, in the order there.
 COMMANDS = {
     "forecast": ("tsfmscope.cli.forecast:COMMAND", "Forecast the steps after every series of a table."),
@@ -36,12 +38,15 @@ COMMANDS = {
     "score": ("tsfmscope.cli.score:COMMAND", "Score models on your data, and choose one."),
     "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
     "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),
+    "models": ("tsfmscope.cli.models:models", "List the bundled models, with size, licence and skill."),
     "export": ("tsfmscope.cli.export:COMMAND", "Write a model as a checkpoint or an ONNX model."),
     "push": ("tsfmscope.cli.push:COMMAND", "Upload a checkpoint folder to the model hub."),
     "verify": ("tsfmscope.cli.verify:COMMAND", "Check a released checkpoint on this machine."),
-    "check-family": ("tsfmscope.cli.check_family:check_family", "Check what every family of models guarantees."),
     "doctor": ("tsfmscope.cli.doctor:doctor", "Check what is installed, and print how to fix it."),
+    "check-family": ("tsfmscope.cli.check_family:check_family", "Check what every family of models guarantees."),
 }
+# Commands for those who work on the project or write a family; help lists them in a checkout alone.
+DEVELOPERS = ("check-family", "corpus", "commit-checkpoints")
 # Folder that is a checkout if it has the pipeline's commands.
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,10 +89,27 @@ class Group(TyperGroup):
         command.short_help = entry[1]
         return command
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; the error for an unknown one names near ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except USAGE_ERROR as error:
+            near = difflib.get_close_matches(args[0], all_commands(), 3)
+            error.message += f" Did you mean {', '.join(near)}?" if near else f" `{PROGRAM} --help` lists all."
+            raise
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in all_commands().items()])
+        """Write the commands in three groups without importing them; outside a checkout the first alone."""
+        of_pipeline = pipeline_commands()
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, (_, line) in all_commands().items():
+            group = "Studies, in this checkout" if name in of_pipeline and name not in COMMANDS else "Use a model"
+            group = "Developers" if name in DEVELOPERS else group
+            if of_pipeline or name not in DEVELOPERS:
+                groups.setdefault(group, []).append((name, line))
+        for group, entries in sorted(groups.items(), key=lambda item: item[0] == "Developers"):
+            with formatter.section(group):
+                formatter.write_dl(entries)
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the options that come before the command."""
@@ -117,7 +139,9 @@ def load_command(name: str, location: str) -> Any:
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone = typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=HELP_OPTIONS
+    )
     alone.command(name)(found if callable(found) else found.callback())
     command = typer.main.get_command(alone)
     command.name = name
@@ -149,7 +173,7 @@ more tasks, 4 `certify` does not certify, 130 interrupted. A checkout has the co
 
 app = typer.Typer(
     name=PROGRAM, cls=Group, help=HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
-    rich_markup_mode=None, context_settings={"max_content_width": 100},
+    rich_markup_mode=None, context_settings={"max_content_width": 100, **HELP_OPTIONS},
 )  # fmt: skip
 
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tsfmscope import hub
 from tsfmscope.defaults import PRECISION
 from tsfmscope.errors import ArgumentError, ModelError
-from tsfmscope.files import read_packaged, slug
+from tsfmscope.files import TABLES, read_packaged, slug
 from tsfmscope.models import registry
 from tsfmscope.models.cards import read_recipe
 from tsfmscope.models.common.checkpoint_folder import is_adapter
 from tsfmscope.models.registry import family_of_folder
+from tsfmscope.series.catalog import CATALOG as DATA_SETS
 
 if TYPE_CHECKING:
     from tsfmscope.models.base import Family
@@ -131,18 +132,20 @@ def _split_reference(name: str, family: str | None) -> tuple[str | None, str]:
         return family, name
     if hub.looks_like_hub(name) and (family is not None or head == hub.PREFIX.rstrip(":")):
         return family, name
-    if os.path.isfile(name):
+    if os.path.isfile(name) and Path(name).suffix not in TABLES:
         registry.check_reference(name)
     known = load_catalog()["models"]
-    near = difflib.get_close_matches(name, known, 2)
+    near = difflib.get_close_matches(name, known, 3)
     if name in registry.families():
         raise ArgumentError(f"{name}: is a family; expected FAMILY:FOLDER, such as {name}:FOLDER")
     if hub.looks_like_hub(name):
         hint = f"for a model of the hub write {hub.PREFIX}{name}"
     elif near:
         hint = f"did you mean {' or '.join(near)}?"
+    elif os.path.isfile(name) or name in DATA_SETS:
+        hint = "it is data, and the model comes first"
     else:
-        hint = f"bundled: {', '.join(known)}"
+        hint = "`tsfmscope models` lists those that are bundled"
     raise ArgumentError(f"{name}: expected a bundled model, a folder, FAMILY:FOLDER or hub:ORG/NAME; {hint}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import re
 import shlex
@@ -29,12 +30,14 @@ from tsfmscope.errors import ModelError, QueryError
 from tsfmscope.extras import EXTRAS
 from tsfmscope.functions import doctor as doctor_checks
 from tsfmscope.functions import faster
+from tsfmscope.models.bundled_skill import bundled_skill
+from tsfmscope.models.references import load_catalog
 
 ROOT = Path(__file__).parents[3]
 # In docs/cli.md, in this order.
 NAMES = (
     *("forecast", "inspect", "score", "compress", "certify", "embed", "probe", "ablate", "compare", "export", "push"),
-    *("verify", "check-family", "doctor"),
+    *("verify", "models", "check-family", "doctor"),
     *("sql", "tables", "report"),
     *(
         "save-results",
@@ -119,7 +122,34 @@ def test_every_help_text_stands_alone(name: str) -> None:
 
 
 def test_the_list_of_commands_is_not_cut_off() -> None:
-    assert "..." not in run("--help").stdout.partition("Commands:")[2]
+    assert "..." not in run("--help").stdout.partition("Use a model:")[2]
+
+
+def test_help_has_three_groups_in_a_checkout_and_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.findall(r"^(\S.*):$", run("-h").stdout, re.MULTILINE) == [
+        "Options", "Use a model", "Studies, in this checkout", "Developers"
+    ]  # fmt: skip
+    assert run("score", "-h").stdout == run("score", "--help").stdout
+    monkeypatch.setattr("tsfmscope.cli.app.pipeline_commands", dict)
+    alone = run("--help").stdout
+    assert re.findall(r"^(\S.*):$", alone, re.MULTILINE) == ["Options", "Use a model"] and "check-family" not in alone
+
+
+def test_an_unknown_command_names_near_ones() -> None:
+    assert "No such command 'forcast'. Did you mean forecast?" in run("forcast").stderr
+    assert "No such command 'xyz'. `tsfmscope --help` lists all." in run("xyz").stderr
+
+
+def test_models_lists_the_bundled_ones_with_their_sizes() -> None:
+    rows = {row["model"]: row for row in json.loads(run("models", "--json").stdout)}
+    assert rows.keys() == load_catalog()["models"].keys()
+    weights = ROOT / "tsfmscope" / "checkpoints" / "ttm-mini" / "model.safetensors"
+    assert rows["ttm-mini"] == {
+        "model": "ttm-mini", "family": "ttm", "reads": "series", "parameters": 458_448, "bytes": weights.stat().st_size,
+        "licence": "apache-2.0", "skill": pytest.approx(math.exp(bundled_skill()["ttm-mini"].log_ratio)),
+    }  # fmt: skip
+    assert rows["vit-nano"]["skill"] is None
+    assert "chronos-bolt-mini" in run("models").stdout
 
 
 def test_every_command_that_prints_results_has_json() -> None:
