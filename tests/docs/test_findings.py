@@ -6,6 +6,7 @@ has the query's numbers, row by row; any other decimal number on the page is one
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from store import saved_results
 from tests.docs.blocks import ROOT
 
 FOLDER = ROOT / "docs" / "findings"
-PAGES = ("cutting", "isotropy", "theorems")
+PAGES = ("cutting", "isotropy", "probes", "theorems")
 COMMENT = re.compile(r"<!-- rows(?: of (\S+))?\n(.*?)-->\n?", re.DOTALL)
 NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?:·10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?")
 # Numbers of definitions: levels, tolerances, and shares of the variance.
@@ -46,6 +47,7 @@ def numbers_of(row: tuple[object, ...]) -> list[float]:
     return [float(value) for value in row if isinstance(value, int | float) and not isinstance(value, bool)]
 
 
+@functools.cache
 def queries(page: str) -> list[Query]:
     """Return the queries of a page, run from the root of the repository."""
     text, found, before = (FOLDER / f"{page}.md").read_text("utf-8"), [], os.getcwd()
