@@ -22,7 +22,7 @@ from store import saved_results
 from tests.docs.blocks import ROOT
 
 FOLDER = ROOT / "docs" / "findings"
-PAGES = ("advice", "cutting", "isotropy", "probes", "theorems")
+PAGES = ("advice", "cutting", "isotropy", "probes", "rank", "theorems")
 COMMENT = re.compile(r"<!-- rows(?: of (\S+))?\n(.*?)-->\n?", re.DOTALL)
 NUMBER = re.compile(r"[−-]?\d[\d,]*(?:\.\d+)?(?:·10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?")
 # Numbers of definitions: levels, tolerances, and shares of the variance.
