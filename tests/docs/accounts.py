@@ -38,7 +38,6 @@ NOT_RUN = {
         "dvc exp run", "dvc remote add", "dvc pull",
     ),
     "docs/corpus.md": ("tsfmscope corpus",),
-    "docs/index.md": ("make repro",),
     "docs/cli.md": ("tsfmscope",),
     "docs/plugins.md": ("tsfmscope check-family", "uv pip install", "python -c ", "tsfmscope inspect random"),
     # The search for a size takes a minute, and the comparison of ways three: tests/e2e/test_one_csv.py,
