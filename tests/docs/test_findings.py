@@ -72,7 +72,7 @@ def agrees(printed: str, number: float) -> bool:
     return any(abs(float(mantissa) * scale - one) <= 0.501 * unit for one in (number, 100 * number))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "../reading"])
 def test_tables_have_the_numbers_of_the_query_above_them(page: str) -> None:
     tables = 0
     for query in queries(page):
