@@ -319,8 +319,8 @@ def _redrawn_cosines(
         # BLAS reads whole vectors of memory, and what lies beyond the array may set the flag "invalid".
         with np.errstate(invalid="ignore"):
             drawn -= (drawn @ shares)[:, None]
-        rows = drawn if is_own else np.repeat(drawn, counts, axis=1) + differences
-        zetas.append(_cosine(rows, counts, starts))
+            rows = drawn if is_own else np.repeat(drawn, counts, axis=1) + differences
+            zetas.append(_cosine(rows, counts, starts))
     return np.array(zetas).clip(-1, 1)
 
 
