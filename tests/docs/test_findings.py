@@ -127,19 +127,30 @@ def test_a_changed_number_is_found(page: str, monkeypatch: pytest.MonkeyPatch) -
         test_tables_have_the_numbers_of_the_query_above_them(page)
 
 
-def test_the_correlations_of_the_cut_layers_are_those_of_their_rows() -> None:
+@pytest.mark.parametrize(("names", "correlations", "families"), [
+    (("bundled",), "bundled-correlations", 16), (("small-0", "large-0"), "population-correlations", 10),
+])  # fmt: skip
+def test_the_correlations_of_the_cut_layers_are_those_of_their_rows(
+    names: tuple[str, ...], correlations: str, families: int
+) -> None:
     """By scipy, for each predictor and change."""
     folder = ROOT / "docs" / "results" / "cutting"
-    rows, found = (pd.read_csv(folder / f"{name}.csv") for name in ("bundled", "bundled-correlations"))
-    assert len(rows) == 71 and rows.family.nunique() == 16
+    rows = pd.concat([pd.read_csv(folder / f"{name}.csv") for name in names])
+    found = pd.read_csv(folder / f"{correlations}.csv")
+    assert len(found) == 35 and rows.family.nunique() == families
     for row in found.itertuples():
         if "less" in row.predictor:
             continue
         used = rows.dropna(subset=[row.predictor])
+        by_model = {
+            key: stats.spearmanr(layers[row.predictor], layers[row.change]).statistic
+            for key, layers in used.groupby(["family", "model"])
+            if len(layers) >= 3 and layers[row.predictor].nunique() > 1
+        }
         inside = [
-            stats.spearmanr(layers[row.predictor], layers[row.change]).statistic
-            for _, layers in used.groupby("family") if len(layers) >= 3 and layers[row.predictor].nunique() > 1
-        ]  # fmt: skip
+            np.mean([rho for (one, _), rho in by_model.items() if one == family])
+            for family in {key[0] for key in by_model}
+        ]
         low, high = stats.t.interval(0.95, len(inside) - 1, np.mean(inside), stats.sem(inside))
         assert (row.inside, row.low, row.high) == pytest.approx((np.mean(inside), low, high), abs=1e-5)
         means = used.groupby("family")[[row.predictor, row.change]].mean()
