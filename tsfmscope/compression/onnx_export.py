@@ -345,14 +345,14 @@ def use_low_bit_products(path: Path) -> None:
     uses = Counter(name for node in graph.node for name in node.input)
     weights: dict[str, list[Any]] = {}
     for node in graph.node:
-        # What another node reads too, such as the embedding that is the head, is stored once.
-        if node.name in chosen and uses[node.input[1]] == sum(node.input[1] == name for name in node.input):
+        if node.name in chosen:
             weights.setdefault(node.input[1], []).append(node)
     kept = []
     for weight in graph.initializer:
         array = _read_weight(weight, path)
         nodes = weights.get(weight.name, [])
-        if not nodes or array.ndim != 2 or array.dtype != np.float32:
+        # What other nodes read too, such as an embedding that is the head, would be stored twice.
+        if len(nodes) != uses[weight.name] or not nodes or array.ndim != 2 or array.dtype != np.float32:
             kept.append(weight)
             continue
         numbers, scales, attributes = _low_bit_factors(np.ascontiguousarray(array.T))
