@@ -146,7 +146,7 @@ def save_results(
         str | None, typer.Option(help="Columns to save empty, with commas, such as job_key,eigenvalues.")
     ] = None,
     digits: Annotated[
-        int | None, typer.Option(min=1, max=15, help="Round numbers, by at most 10^-DIGITS of their size; default: none is.")
+        int | None, typer.Option(min=1, max=15, help="Round numbers by at most 10^-DIGITS of their size; default: not.")
     ] = None,
     results: Annotated[Path, typer.Option(help="DuckDB file of the results.")] = RESULTS,
     as_json: Json = False,

@@ -386,7 +386,7 @@ def _low_bit_factors(
     shifted = packed.numbers.astype(np.int16) + 2 ** (bits - 1)
     groups = -(-columns // group)
     padded = np.pad(shifted, ((0, 0), (0, groups * group - columns)), constant_values=2 ** (bits - 1)).astype(np.uint8)
-    stored = padded.reshape(len(rows), groups, group)
+    stored: np.ndarray = padded.reshape(len(rows), groups, group)
     if bits == 4:
         stored = stored[:, :, ::2] | stored[:, :, 1::2] << 4
     scales = np.broadcast_to(packed.scales, (len(rows), groups)) if packed.group == 0 else packed.scales
