@@ -1,12 +1,18 @@
 """Do ranks, and a bound of Yu et al. 2026, say which attention of a trained model can be cut?
 
     python -m bench.attention_ranks [--quick] [--models MODEL ...] [--rows FILE.csv]
+    python -m bench.attention_ranks --read FILE.csv ... [--correlations FILE.csv] [--figure FILE]
 
 Each self-attention layer is cut alone, and the change of the forecast is measured on synthetic windows. Queries, keys
 and values keep a quarter of their ranks: by the projection of Theorems 3 and 5, on the leading directions of the
 layer's inputs; by as many random directions; and by the least change of the outputs of each matrix. Next to it stand
 the numerical ranks of the inputs, and the repaired bound of the theorems with the layer's own norms, for layers in
 which nothing, such as a rotation, lies between the projections and their product.
+
+Columns of a row. Of the inputs: rank_0.1, rank_0.01 (numerical ranks), dimension (that holds 80 % of the variance), all
+as shares of the width; tail, the first singular value that the projection drops over the largest. Changes of the
+forecast: projected, random, least_change; over_random, projected over random. Of the heads' outputs, by the projection:
+output_change, its bound, and is_vacuous, 1 if any weights of the softmax would satisfy the bound.
 
 MODEL: a bundled name or a folder; default: all bundled models with attention. Last line JSON: by predictor and change,
 the mean over families of the rank correlation inside a model.
@@ -44,8 +50,7 @@ CHECKPOINTS = Path(__file__).parents[1] / "tsfmscope" / "checkpoints"
 SHARE, WINDOWS, DRAWS = 0.25, 64, 3
 TOLERANCES = (0.1, 0.01)
 QUICK = ("chronos-bolt-mini", "patchtst-mini")
-CUTS = ("projected", "random", "least_change")
-CHANGES = (*CUTS, "over_random", "output_change")
+CHANGES = ("projected", "random", "least_change", "over_random", "output_change")
 PREDICTORS = ("rank_0.1", "rank_0.01", "dimension", "tail", "bound", "depth")
 
 

@@ -24,6 +24,7 @@ PAGES = {origin: page for page, origin in ORIGINS.items()} | {
     "docs/results/compression": "studies/index.md",
     "docs/results/population": "population.md",
     "docs/results/confirmation": "population.md",
+    "docs/results/advice": "findings/advice.md",
     "docs/results/probes": "findings/probes.md",
     "tsfmscope/cli": "reference/commands.md",
     "stages/config": "reference/params.md",

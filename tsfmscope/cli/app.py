@@ -100,16 +100,14 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in three groups without importing them; outside a checkout the first alone."""
-        of_pipeline = pipeline_commands()
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for name, (_, line) in all_commands().items():
-            group = "Studies, in this checkout" if name in of_pipeline and name not in COMMANDS else "Use a model"
-            group = "Developers" if name in DEVELOPERS else group
-            if of_pipeline or name not in DEVELOPERS:
-                groups.setdefault(group, []).append((name, line))
-        for group, entries in sorted(groups.items(), key=lambda item: item[0] == "Developers"):
+        commands, of_pipeline = all_commands(), pipeline_commands()
+        groups = {"Use a model": [name for name in COMMANDS if name not in DEVELOPERS]}
+        if of_pipeline:
+            groups["Studies, in this checkout"] = [name for name in of_pipeline if name not in (*COMMANDS, *DEVELOPERS)]
+            groups["Developers"] = list(DEVELOPERS)
+        for group, names in groups.items():
             with formatter.section(group):
-                formatter.write_dl(entries)
+                formatter.write_dl([(name, commands[name][1]) for name in names])
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the options that come before the command."""

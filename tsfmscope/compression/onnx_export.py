@@ -86,8 +86,8 @@ def write_onnx(
 
     context, horizon: steps of the ONNX model's input and output; None: the model's largest. origin: further entries of
     DESCRIPTION, such as the base model. bits: 32, or 8 or 4 for a model that passed the check and is then quantised
-    (`quantise_onnx`, `use_low_bit_products`), whose forecasts differ. The rounded weights of a compressed model are
-    stored in their bits with 32 and with 4.
+    (`quantise_onnx`, `use_low_bit_products`), whose forecasts differ. Except with 8, rounded weights of a compressed
+    model are stored in their bits.
     Raises ValueError for a context or horizon out of range. Raises ModelError for a family without a
     `forecast_graph`, for a model that cannot be exported, and for forecasts that differ by more than TOLERANCE.
     Raises ModuleNotFoundError if packages of the extra onnx are missing.
