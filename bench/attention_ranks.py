@@ -228,8 +228,10 @@ def pairs_of(
 def correlate(rows: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str | int]]:
     """Yield a row for each predictor and change: mean over families with Student's t, and over families' means.
 
-    `rank_0.1 less depth`: the difference of both predictors by family.
+    `rank_0.1 less depth`: the difference of both predictors by family. `rank_0.1 of bounded`: of the layers that have a
+    bound alone, for comparison with it.
     """
+    bounded = [row for row in rows if row["bound"]]
     for change in CHANGES:
         of_depth = inside(rows, "depth", change)
         for predictor in PREDICTORS:
@@ -238,6 +240,9 @@ def correlate(rows: Sequence[Mapping[str, str]]) -> Iterator[dict[str, str | int
             yield {"predictor": predictor, "change": change, **estimate_row(own.values()),
                    "between": f"{rho:.6g}", "n_between": n, "critical": f"{critical_rho(n):.6g}"}  # fmt: skip
             if predictor == PREDICTORS[0]:
+                yield {"predictor": f"{predictor} of bounded", "change": change,
+                       **estimate_row(inside(bounded, predictor, change).values()),
+                       "between": "", "n_between": "", "critical": ""}  # fmt: skip
                 less = [rho - of_depth[family] for family, rho in own.items() if family in of_depth]
                 yield {"predictor": f"{predictor} less depth", "change": change, **estimate_row(less),
                        "between": "", "n_between": "", "critical": ""}  # fmt: skip
