@@ -72,8 +72,8 @@ def export(
         onnx: write the forecast as an ONNX model, which onnxruntime runs without torch.
         context: with onnx, steps of the input; None: the most that the model reads.
         horizon: with onnx, steps of the forecast; None: the most of one forward pass.
-        bits: with onnx, 8: int8 weights and activations; 4: weights of 4 bits, the least memory for wide models; 32:
-            float32.
+        bits: with onnx, 8: int8 weights and activations; 4: weights of 4 bits, the least memory for wide models, but a
+            larger loss; 32: float32.
 
     Returns:
         Facts of the checkpoint, or of the ONNX model.
