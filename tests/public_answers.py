@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,12 @@ SUBMODULES = {
 TOLERANCE = 1e-4
 # The same of answers that depend on the CPU: rounding to few bits, and samples of ids, turn on the last digit of a
 # product, and the coverage of a dozen values moves in steps of a twelfth. Verdicts of a certificate of a model in few
-# bits are not compared.
-ON_CPU = {"/compression_answers": 0.3, "/forecast_answers/chronos-t5-mini": 0.05}
+# bits are not compared. Standard deviations over halves of the rows turn on the number of clusters of each half, and
+# a half may choose another number on another CPU (tests/golden_tolerances.csv).
+ON_CPU = {
+    "/compression_answers*": 0.3, "/forecast_answers/chronos-t5-mini*": 0.05,
+    "*_sd": 0.5,
+}  # fmt: skip
 VERDICTS = ("outcome", "conditions")
 # Columns that are small whole numbers per layer, recorded value by value.
 WHOLE_COLUMNS = ("effective_dimension", "numerical_rank")
@@ -566,7 +571,7 @@ def _shorten_number(number: float) -> float:
 
 
 def _tolerance(where: str) -> float:
-    return next((tolerance for place, tolerance in ON_CPU.items() if where.startswith(place)), TOLERANCE)
+    return next((tolerance for place, tolerance in ON_CPU.items() if fnmatchcase(where, place)), TOLERANCE)
 
 
 def _is_close(old: Sequence[float], new: Sequence[float], scale: float, tolerance: float) -> bool:

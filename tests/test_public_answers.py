@@ -33,6 +33,16 @@ def test_a_difference_in_a_text_a_count_a_key_or_a_number_is_named() -> None:
     assert named == ["/title", "/n", "/z", "/share", "/files", "/new"]
 
 
+def test_numbers_that_turn_on_the_cpu_may_differ_more() -> None:
+    def one(number: float) -> dict[str, object]:
+        columns = {name: {"numbers": [0, 1, number]} for name in ("zeta_adjusted", "zeta_adjusted_corrected_sd")}
+        return {"model_answers": {"m": {"columns": columns}}, "compression_answers": {"m": number}}
+
+    assert [text.split(":")[0] for text in differences(one(0.5), one(0.52), "")] == [
+        "/model_answers/m/columns/zeta_adjusted"
+    ]
+
+
 def test_the_record_is_short() -> None:
     assert RECORD.stat().st_size < 180_000
     assert len(json.loads(RECORD.read_text())) == 10
