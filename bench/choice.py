@@ -13,8 +13,9 @@ naive. The result is WQL(chosen) / WQL(best) on the held-out window: the last on
 of `tune` are those of unknown data only for checkpoints that were not trained on it.
 
 --losses: folder that keeps the losses of each model; a model with the same weights is not measured again. --skill:
-write the stored skill, tsfmscope/models/skill.csv. --report: look at the group `report` too, with the stored skill, and
-log the look in docs/results/report_looks.csv. --quick: three models, four series a set, the last window only.
+write the stored skill and seconds, tsfmscope/models/skill.csv; --seconds: measure only its seconds again. --report:
+look at the group `report` too, with the stored skill, and log the look in docs/results/report_looks.csv. --quick: three
+models, four series a set, the last window only.
 
 Last line JSON: the rows of the tables.
 """
@@ -42,7 +43,7 @@ from tsfmscope.forecasting.scores import quantile_losses
 from tsfmscope.forecasting.skill import geometric_mean, sample_seed
 from tsfmscope.models.base import QUANTILES
 from tsfmscope.models.bundled_skill import COLUMNS, PATH, bundled_skill
-from tsfmscope.series.types import Windows
+from tsfmscope.series.types import Series, Windows
 from tsfmscope.series.windows import last_windows
 from tsfmscope.statistics.choice import DRIFT, SPREAD, combine, pooled_log_errors
 
@@ -249,6 +250,29 @@ def summarize(frame: pd.DataFrame, groups: pd.Series, **facts: Any) -> list[dict
     return rows
 
 
+def core_seconds(name: str, steps: int = 24, repeats: int = 5) -> str:
+    """Return the seconds of one core for a forecast of eight series of CONTEXT steps: the least of the repeats."""
+    model = Local(name) if name in METHODS else load(name)[0]
+    time_axis = np.arange(CONTEXT + steps)
+    waves = [np.sin(time_axis / 4 + phase) + time_axis / 100 for phase in range(8)]
+    series = [Series("waves", f"wave-{number}", wave, freq="h") for number, wave in enumerate(waves)]
+    windows = last_windows(series, context=CONTEXT, horizon=steps)[0]
+    measured = []
+    for _ in range(repeats):
+        start = time.process_time()
+        model.forecast(windows, levels=QUANTILES, samples=SAMPLES, seeds=range(8))
+        measured.append(time.process_time() - start)
+    return f"{min(measured):.2g}"
+
+
+def write_skill(rows: Sequence[dict[str, Any]]) -> None:
+    """Write tsfmscope/models/skill.csv, with the seconds of today."""
+    with PATH.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | {"seconds": core_seconds(row["model"])} for row in rows)
+
+
 def skill_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the stored skill: mean and spread of each log ratio over the guided sets."""
     rows = []
@@ -268,8 +292,15 @@ def main() -> None:
     parser.add_argument("--losses", type=Path, help="folder that keeps the losses of each model")
     parser.add_argument("--skill", action="store_true", help="write the stored skill of all bundled forecasters")
     parser.add_argument("--report", action="store_true", help="look at the group `report` too, and log the look")
+    parser.add_argument("--seconds", action="store_true", help="measure only the seconds of the stored skill again")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.seconds:
+        with PATH.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        write_skill(rows)
+        print(json.dumps({name: stored.seconds for name, stored in bundled_skill().items()}))
+        return
     minis = sorted(folder.name for folder in (ROOT / "tsfmscope" / "checkpoints").glob("*-mini"))
     names = minis[:3] if options.quick else [name for name in minis if name not in SLOW]
     parts = [*guided_parts(), *corpus_parts(options.corpus, "tune")]
@@ -286,10 +317,7 @@ def main() -> None:
     if options.skill:
         everyone = [*BASELINES, *minis]
         measured = measure_all(everyone, [*guided_parts()], options.losses, options.quick)
-        with PATH.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(skill_rows(measured))
+        write_skill(skill_rows(measured))
     if options.report:
         looked = measure_all(names, [*corpus_parts(options.corpus, "report")], options.losses, options.quick)
         stored, report_tables = bundled_skill(), tables_of(looked, names)

@@ -38,7 +38,7 @@ COMMANDS = {
     "score": ("tsfmscope.cli.score:COMMAND", "Score models on your data, and choose one."),
     "compress": ("tsfmscope.cli.compress:COMMAND", "Compress a model, and measure what it costs."),
     "certify": ("tsfmscope.cli.certify:COMMAND", "Test that a small model is as good as its base."),
-    "models": ("tsfmscope.cli.models:models", "List the bundled models, with size, licence and skill."),
+    "models": ("tsfmscope.cli.models:models", "List the bundled models, with size, skill and seconds."),
     "export": ("tsfmscope.cli.export:COMMAND", "Write a model as a checkpoint or an ONNX model."),
     "push": ("tsfmscope.cli.push:COMMAND", "Upload a checkpoint folder to the model hub."),
     "verify": ("tsfmscope.cli.verify:COMMAND", "Check a released checkpoint on this machine."),

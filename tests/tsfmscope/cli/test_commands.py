@@ -147,6 +147,7 @@ def test_models_lists_the_bundled_ones_with_their_sizes() -> None:
     assert rows["ttm-mini"] == {
         "model": "ttm-mini", "family": "ttm", "reads": "series", "parameters": 458_448, "bytes": weights.stat().st_size,
         "licence": "apache-2.0", "skill": pytest.approx(math.exp(bundled_skill()["ttm-mini"].log_ratio)),
+        "seconds": bundled_skill()["ttm-mini"].seconds,
     }  # fmt: skip
     assert rows["vit-nano"]["skill"] is None
     assert "chronos-bolt-mini" in run("models").stdout

@@ -23,4 +23,4 @@ def test_the_stored_skill_is_that_of_the_checkpoint(name: str) -> None:
     weights = registry.resolve(str(CHECKPOINTS / name)).fingerprint[:12]
     row = bundled_skill()[name]
     assert row.weights == weights, f"{name} changed: run `python -m bench.choice --skill`"
-    assert np.isfinite([row.log_ratio, row.sd]).all() and row.n_datasets >= 20
+    assert np.isfinite([row.log_ratio, row.sd]).all() and row.n_datasets >= 20 and row.seconds > 0
